@@ -1,0 +1,1 @@
+"""The HTTP service: requests become problems, answers are plans."""

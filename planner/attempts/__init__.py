@@ -1,0 +1,1 @@
+"""Start and kill solver children, which are named by their module."""

@@ -1,0 +1,1 @@
+"""The command planner: arguments in, text out."""

@@ -1,0 +1,1 @@
+"""A torch module becomes numbered layers with global parameter names."""

@@ -1,0 +1,1 @@
+"""Apply a plan to a torch model and run its steps."""

@@ -1,0 +1,1 @@
+"""Write a plan in another tool's words, naming what that tool cannot express."""

@@ -1,0 +1,1 @@
+"""The plan contract: the only thing that search, API and executor share."""

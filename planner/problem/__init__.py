@@ -1,0 +1,1 @@
+"""What a search is given: model profiles, a cluster, a workload and options."""

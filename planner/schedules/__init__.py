@@ -1,0 +1,1 @@
+"""Named schedule families: shape in, streams out; lowering inserts sends, receives and sums."""

@@ -1,0 +1,1 @@
+"""Choose: degrees, partition, schedule. Nothing outside imports a solver object from here."""

@@ -1,0 +1,1 @@
+"""Run the streams of a plan on a clock: timeline, peak bytes, bubble, trace."""

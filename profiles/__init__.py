@@ -1,0 +1,1 @@
+"""Measure layers and links, read and write profiles."""
