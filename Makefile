@@ -6,7 +6,7 @@ JOBS ?= 2
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := planner api profiles
-LINTED := $(SOURCES) tests benchmarks examples
+LINTED := $(SOURCES) $(wildcard tests benchmarks examples)
 PYTEST := $(BIN)/python -m pytest
 
 # One thread for each process: the tests and the demo start several ranks on few cores.
