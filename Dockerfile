@@ -1,4 +1,4 @@
-# The HTTP service with its solver; no torch. Written and checked by a linter, not yet built: the project's own machines
+# The HTTP service with its solver; no torch. Written and linted (hadolint), not built: the machines it was written on
 # have no container engine.
 #
 #   docker build -t parallel-planner .
@@ -22,7 +22,7 @@ ENV PATH=/opt/planner/bin:$PATH \
 # The store (SQLite) lies in the working directory.
 WORKDIR /var/lib/planner
 VOLUME /var/lib/planner
-USER planner
+USER 10001:10001
 EXPOSE 8000
 HEALTHCHECK --interval=15s --timeout=5s --start-period=20s --retries=3 \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/healthz', timeout=4)"]
