@@ -1,0 +1,160 @@
+"""The plan, ``plan/1``: the one contract between search, check, simulate, export, API and executor.
+
+Five lists over a layer graph and nodes; see docs/plan-contract.md. A plan checks itself when it is made
+(``planner.plan.structure``, section 9 of the contract); what needs replay, prices or facts is ``planner/check/``.
+"""
+
+from functools import cached_property
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field, model_validator
+
+from planner.plan.graph import LayerGraph, Node
+from planner.plan.instruction import Instruction, parse_instruction
+from planner.plan.mesh import Mesh, Range
+from planner.plan.structure import structure_fault
+from planner.problem.canonical import document_digest
+from planner.problem.contract import Bytes, Contract, Count, Digest, FiniteFloat, Index, Name, Nanoseconds
+from planner.problem.profile import Provenance as CostsProvenance
+from planner.problem.workload import Precision
+
+__all__ = ["MicroBatch", "Plan", "Prediction", "Provenance", "Stage", "VisitShape"]
+
+RecomputeKind = Literal["selective", "full"]
+
+
+class Stage(Contract):
+    """Consecutive layers ``[first_layer, end_layer)`` held by one group."""
+
+    group: Index
+    first_layer: Index
+    end_layer: Count
+    mesh: Mesh = Mesh()
+    recompute: dict[RecomputeKind, tuple[Index, ...]] = {}  # unlisted layers keep everything
+
+    @property
+    def layers(self) -> range:
+        return range(self.first_layer, self.end_layer)
+
+    @property
+    def recomputes(self) -> bool:
+        return any(self.recompute.values())
+
+
+class MicroBatch(Contract):
+    """A part of the global batch that travels one route as a whole."""
+
+    route: Index
+    samples: Count
+    cuts: Annotated[tuple[Index, ...], Field(min_length=2)]  # 0, ..., tokens of a sample; two entries = one slice
+
+    @property
+    def num_slices(self) -> int:
+        return len(self.cuts) - 1
+
+    def tokens(self, slice_number: int) -> Range:
+        """The tokens of slice k: ``[cuts[k], cuts[k+1])``."""
+        return Range(self.cuts[slice_number], self.cuts[slice_number + 1])
+
+
+class VisitShape(NamedTuple):
+    """What the price of a visit depends on beside its stage: ``samples`` of tokens ``[first_token, end_token)``."""
+
+    samples: int
+    first_token: int
+    end_token: int
+
+
+class Prediction(Contract):
+    """Of cost model and simulator; one entry a group where it is a tuple. The gap is computed, not stored."""
+
+    step_ns: Nanoseconds
+    bound_ns: Nanoseconds
+    bound_model: Name
+    bubble: Annotated[FiniteFloat, Field(ge=0, lt=1)]
+    peak_bytes: tuple[Bytes, ...]  # of the fullest rank
+    memory_limit_bytes: tuple[Bytes, ...]
+    costs: CostsProvenance  # worst provenance of its parts
+
+    @property
+    def gap(self) -> float:
+        return (self.step_ns - self.bound_ns) / self.bound_ns if self.bound_ns else 0.0
+
+
+class Provenance(Contract):
+    """How the plan was found: free to differ between equal plans."""
+
+    planner: Name
+    family: Name
+    solver: Name
+    seed: Index
+    limit: Name  # optimal, deterministic, wall, killed
+    search_ns: Nanoseconds
+    profiles: tuple[Digest, ...]
+
+
+class Plan(Contract):
+    """What every rank does in one step, and nothing about how it was found."""
+
+    schema_version: Literal["plan/1"] = Field(alias="schema")
+    problem: Digest
+    precision: Precision
+    graph: LayerGraph
+    nodes: tuple[Node, ...]
+    groups: tuple[tuple[Index, ...], ...]
+    stages: tuple[Stage, ...]
+    routes: tuple[tuple[Index, ...], ...]
+    micro_batches: tuple[MicroBatch, ...]
+    streams: tuple[str, ...]
+    prediction: Prediction | None = None
+    provenance: Provenance | None = None
+
+    @model_validator(mode="after")
+    def _self_check(self) -> "Plan":
+        found = structure_fault(self)
+        if found is not None:
+            raise found
+        return self
+
+    @cached_property
+    def digest(self) -> str:
+        """Covers all that an executor obeys and the problem that was answered; not prediction and provenance."""
+        return document_digest(self, leave_out=frozenset({"prediction", "provenance"}))
+
+    @cached_property
+    def instructions(self) -> tuple[tuple[Instruction, ...], ...]:
+        """The streams, parsed; one tuple a group. Text that is no instruction was refused when the plan was made."""
+        return tuple(
+            tuple(found for text in stream.split() if (found := parse_instruction(text)) is not None)
+            for stream in self.streams
+        )
+
+    @cached_property
+    def rank_nodes(self) -> tuple[int, ...]:
+        """The node of each rank."""
+        return tuple(number for number, node in enumerate(self.nodes) for _ in range(node.num_ranks))
+
+    @cached_property
+    def group_of_rank(self) -> tuple[int, ...]:
+        """The group of each rank."""
+        found = {rank: group for group, ranks in enumerate(self.groups) for rank in ranks}
+        return tuple(found[rank] for rank in range(len(found)))
+
+    @property
+    def num_ranks(self) -> int:
+        return sum(node.num_ranks for node in self.nodes)
+
+    def group_kind(self, group: int) -> str:
+        """The device kind of a group's ranks."""
+        return self.nodes[self.rank_nodes[self.groups[group][0]]].device_kind
+
+    def stages_of_group(self, group: int) -> tuple[int, ...]:
+        return tuple(number for number, stage in enumerate(self.stages) if stage.group == group)
+
+    def visit_shape(self, micro_batch: int, slice_number: int) -> VisitShape:
+        batch = self.micro_batches[micro_batch]
+        return VisitShape(batch.samples, *batch.tokens(slice_number))
+
+    def first_sample(self, micro_batch: int) -> int:
+        """Micro-batch i holds the next samples of the global batch, in order of i."""
+        return sum(batch.samples for batch in self.micro_batches[:micro_batch])

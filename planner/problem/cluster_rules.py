@@ -1,0 +1,119 @@
+"""What a cluster checks about itself beyond its field types, one rule a function; the first broken rule counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from pydantic_core import PydanticCustomError
+
+from planner.problem.contract import fault, first_repeated
+
+if TYPE_CHECKING:
+    from planner.problem.cluster import Cluster, Link
+
+__all__ = ["cluster_fault"]
+
+_Found = PydanticCustomError | None
+_MOST_RANKS = 16_384
+
+
+def cluster_fault(cluster: Cluster) -> _Found:
+    """The first rule that ``cluster`` breaks, or None."""
+    return next((found for rule in _RULES if (found := rule(cluster)) is not None), None)
+
+
+def _has_devices(cluster: Cluster) -> _Found:
+    return None if cluster.node_groups else fault("empty_cluster", "found 0 node groups, expected at least 1")
+
+
+def _not_too_many_ranks(cluster: Cluster) -> _Found:
+    if cluster.num_ranks > _MOST_RANKS:
+        return fault("limit", f"found {cluster.num_ranks} ranks, expected at most {_MOST_RANKS}")
+    return None
+
+
+def _names_differ(cluster: Cluster) -> _Found:
+    repeated = first_repeated(group.name for group in cluster.node_groups)
+    return None if repeated is None else fault("duplicate_id", f"node group {repeated!r} stands twice")
+
+
+def _links_are_sound(cluster: Cluster) -> _Found:
+    names = {group.name for group in cluster.node_groups}
+    for link in cluster.links:
+        absent = [end for end in (link.source, link.target) if end not in names]
+        if absent:
+            return fault("dangling_edge", f"a link names node group {absent[0]!r}, which the cluster does not have")
+        found = _self_link(cluster, link) or _table_fault(link)
+        if found is not None:
+            return found
+    repeated = first_repeated((link.source, link.target, link.tier) for link in cluster.links)
+    return None if repeated is None else fault("duplicate_id", f"the link {repeated} stands twice")
+
+
+def _self_link(cluster: Cluster, link: Link) -> _Found:
+    """A link needs two ranks: inside a node of one rank, or between the nodes of a one-node group, it has one."""
+    if link.source != link.target:
+        if link.tier == "inside_node":
+            return fault("choice", f"the link {link.source!r} -> {link.target!r} joins two groups: between_nodes only")
+        return None
+    group = cluster.node_group(link.source)
+    ends = group.ranks_per_node if link.tier == "inside_node" else group.num_nodes
+    if ends > 1:
+        return None
+    return fault("self_link", f"the {link.tier} link of {link.source!r} joins a rank with itself")
+
+
+def _table_fault(link: Link) -> _Found:
+    sizes = [point.message_bytes for point in link.table]
+    if sizes != sorted(set(sizes)):
+        return fault("order", f"the table of {link.source!r} -> {link.target!r} must ascend in bytes, each size once")
+    return None
+
+
+def _pairs_inside_are_reachable(cluster: Cluster) -> _Found:
+    for group in cluster.node_groups:
+        needs = [("inside_node", group.ranks_per_node > 1), ("between_nodes", group.num_nodes > 1)]
+        for tier, needed in needs:
+            if needed and cluster.link(group.name, group.name, tier) is None:  # type: ignore[arg-type]
+                code = "unreachable" if _stated(cluster, group.name, group.name) else "missing_link"
+                return fault(code, f"node group {group.name!r} needs a usable {tier} link")
+    return None
+
+
+def _groups_are_reachable(cluster: Cluster) -> _Found:
+    sizes = _component_sizes(cluster)
+    if len(sizes) > 1:
+        return fault("disconnected_cluster", f"the node groups fall into parts of {sizes} ranks with no link between")
+    for one, other in combinations(cluster.node_groups, 2):
+        if cluster.link(one.name, other.name, "between_nodes") is None:
+            code = "unreachable" if _stated(cluster, one.name, other.name) else "missing_link"
+            return fault(code, f"no usable link between node groups {one.name!r} and {other.name!r}")
+    return None
+
+
+def _stated(cluster: Cluster, one: str, other: str) -> bool:
+    return any({link.source, link.target} == {one, other} for link in cluster.links)
+
+
+def _component_sizes(cluster: Cluster) -> list[int]:
+    """Ranks of each connected part, largest first; a stated link of bandwidth 0 is reported as unreachable instead."""
+    part = {group.name: group.name for group in cluster.node_groups}
+    for link in cluster.links:
+        old, new = part[link.source], part[link.target]
+        part = {name: new if leader == old else leader for name, leader in part.items()}
+    sizes: dict[str, int] = {}
+    for group in cluster.node_groups:
+        sizes[part[group.name]] = sizes.get(part[group.name], 0) + group.num_ranks
+    return sorted(sizes.values(), reverse=True)
+
+
+_RULES: tuple[Callable[[Cluster], _Found], ...] = (
+    _has_devices,
+    _not_too_many_ranks,
+    _names_differ,
+    _links_are_sound,
+    _pairs_inside_are_reachable,
+    _groups_are_reachable,
+)
