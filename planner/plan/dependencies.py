@@ -7,7 +7,7 @@ from collections import defaultdict
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from planner.plan.instruction import BACKWARDS, Instruction, Visit
+from planner.plan.instruction import BACKWARDS, Instruction, Operation, Visit
 from planner.plan.plan import Plan
 
 __all__ = ["Dependencies", "Neighbours", "Wait", "WaitKind"]
@@ -45,12 +45,13 @@ class Dependencies:
         }
 
     @cached_property
-    def _operations(self) -> dict[Visit, str]:
-        operations: dict[Visit, str] = defaultdict(str)
+    def _operations(self) -> dict[Visit, tuple[Operation, ...]]:
+        """The operations of each visit in the order of the stream."""
+        operations: dict[Visit, tuple[Operation, ...]] = defaultdict(tuple)
         for stream in self._plan.instructions:
             for instruction in stream:
                 if instruction.operation not in ("G", "U"):
-                    operations[instruction.visit] += instruction.operation
+                    operations[instruction.visit] += (instruction.operation,)
         return dict(operations)
 
     @cached_property
@@ -65,13 +66,13 @@ class Dependencies:
     def first_backward(self, visit: Visit) -> Instruction | None:
         """Its B, else its I, else its W; None for a visit that only goes forward."""
         found = self._operations[visit]
-        operation = next((operation for operation in BACKWARDS if operation in found), None)
+        operation: Operation | None = next((operation for operation in BACKWARDS if operation in found), None)
         return None if operation is None else Instruction(operation, *visit)
 
     def last_backward(self, visit: Visit) -> Instruction | None:
         """The instruction after which nothing of the visit is kept: the later of I and W in the stream, or the only."""
         found = [operation for operation in self._operations[visit] if operation in BACKWARDS]
-        return Instruction(found[-1], *visit) if found else None  # type: ignore[arg-type]
+        return Instruction(found[-1], *visit) if found else None
 
     def recomputes(self, visit: Visit) -> bool:
         """Whether the stream brings the visit back with an R."""

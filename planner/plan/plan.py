@@ -30,7 +30,7 @@ class Stage(Contract):
     first_layer: Index
     end_layer: Count
     mesh: Mesh = Mesh()
-    recompute: dict[RecomputeKind, tuple[Index, ...]] = {}  # unlisted layers keep everything
+    recompute: dict[RecomputeKind, tuple[Index, ...]] = Field(default_factory=dict)  # unlisted layers keep everything
 
     @property
     def layers(self) -> range:

@@ -42,7 +42,7 @@ _CODES = {
 }
 
 
-class _Refused(Exception):
+class _RefusedError(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
@@ -69,7 +69,7 @@ def check_json(data: bytes) -> object:
         value: object = json.loads(
             text, object_pairs_hook=_object, parse_float=_float, parse_int=_int, parse_constant=_constant
         )
-    except _Refused as refused:
+    except _RefusedError as refused:
         raise ContractError((Fault(refused.code, "", str(refused)),)) from None
     except RecursionError:
         raise _depth_error() from None
@@ -97,30 +97,30 @@ def _decoded(data: bytes) -> str:
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(pairs) > MOST_KEYS:
-        raise _Refused("too_many_items", f"an object with {len(pairs)} keys, expected at most {MOST_KEYS}")
+        raise _RefusedError("too_many_items", f"an object with {len(pairs)} keys, expected at most {MOST_KEYS}")
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise _Refused("duplicate_key", "an object with the same key twice")
+        raise _RefusedError("duplicate_key", "an object with the same key twice")
     return result
 
 
 def _int(digits: str) -> int:
     if len(digits) > 17 or abs(int(digits)) > LARGEST_INTEGER:
-        raise _Refused("range", f"a whole number of {len(digits.lstrip('-'))} digits, expected at most 2^53-1")
+        raise _RefusedError("range", f"a whole number of {len(digits.lstrip('-'))} digits, expected at most 2^53-1")
     return int(digits)
 
 
 def _float(digits: str) -> float:
     value = float(digits)
     if value in (float("inf"), float("-inf")):
-        raise _Refused("not_finite", "a number too large to be finite")
+        raise _RefusedError("not_finite", "a number too large to be finite")
     if abs(value) > LARGEST_INTEGER:
-        raise _Refused("range", "a number beyond 2^53-1")
+        raise _RefusedError("range", "a number beyond 2^53-1")
     return value
 
 
 def _constant(name: str) -> float:
-    raise _Refused("not_finite", f"found {name}, expected a finite number")
+    raise _RefusedError("not_finite", f"found {name}, expected a finite number")
 
 
 def _depth_error() -> JsonError:
@@ -165,6 +165,9 @@ def _check_text(text: str) -> None:
         raise ContractError((Fault("unicode", "", "a string with a lone surrogate"),)) from None
 
 
+_SCHEMA_TEXT = re.compile(r"[a-z]{1,20}/[0-9]{1,6}|no schema")  # anything else is not repeated
+
+
 def _check_schema(value: object, kind: type[Contract]) -> None:
     if not isinstance(value, dict):
         raise ContractError((Fault("type", "", f"found {_json_type(value)}, expected an object"),))
@@ -174,9 +177,7 @@ def _check_schema(value: object, kind: type[Contract]) -> None:
     (expected,) = field.annotation.__args__  # type: ignore[union-attr]  # Literal["plan/1"]
     if value.get("schema") != expected:
         found = value.get("schema", "no schema")
-        said = (
-            found if isinstance(found, str) and re.fullmatch(r"[a-z]{1,20}/[0-9]{1,6}|no schema", found) else "another"
-        )
+        said = found if isinstance(found, str) and _SCHEMA_TEXT.fullmatch(found) else "another"
         raise ContractError((Fault("schema", "/schema", f"found {said}, supported: {expected}"),))
 
 
