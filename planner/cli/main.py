@@ -3,13 +3,22 @@
 Commands import what they need when they run, so that ``planner --help`` loads neither torch nor a solver.
 """
 
+import logging
+import os
+import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 from planner import __version__
+from planner.cli import show
+from planner.cli.exit_codes import DONE, INVALID, UNEXPECTED, exit_code
+from planner.cli.talk import error_lines, json_error, say
+from planner.errors import Fault, PlannerError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "run_command"]
 
 app = typer.Typer(
     name="planner",
@@ -18,11 +27,47 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+for command in (show.show,):
+    app.command()(command)
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line of this process."""
+    sys.exit(run_command(sys.argv[1:]))
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run one command line and say what went wrong; the exit code."""
+    try:
+        code = app(list(arguments), prog_name="planner", standalone_mode=False)
+        sys.stdout.flush()
+    except PlannerError as error:
+        _report(error.faults, error_lines(error), arguments)
+        return exit_code(error)
+    except TyperException as error:
+        _report((Fault("usage", "", error.format_message()),), _usage_lines(error), arguments)
+        return INVALID
+    except BrokenPipeError:  # the reader of our output has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNEXPECTED
+    except Exception as error:  # a defect of ours: where it happened, then one line
+        logging.getLogger(__name__).exception("unexpected error")
+        fault = Fault("internal", "", f"{type(error).__name__}: {error}")
+        _report((fault,), [f"error[internal]: {fault.message}"], arguments)
+        return UNEXPECTED
+    return code if isinstance(code, int) else DONE
+
+
+def _report(faults: tuple[Fault, ...], lines: list[str], arguments: Sequence[str]) -> None:
+    for line in [json_error(faults)] if "--json" in arguments else lines:
+        say(line)
+
+
+def _usage_lines(error: TyperException) -> list[str]:
+    text = error.format_message()
+    if not text:  # no arguments: the help is printed already
+        return []
+    return [f"error[usage]: {text}", "planner COMMAND --help lists the options"]
 
 
 def _show_version(asked: bool) -> None:

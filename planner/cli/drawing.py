@@ -1,0 +1,92 @@
+"""A timeline drawn with characters: one line a group, time from left to right.
+
+An instruction fills the cells that it covers: its operation and number, then dashes (``F12---``). A cell that no
+instruction covers for its larger part is a dot. Where instructions are shorter than a cell, the one that covers most
+of it is shown.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.text import Text
+
+from planner.simulate.timeline import Event, Timeline
+from planner.units import time_text
+
+__all__ = ["draw_timeline", "group_line"]
+
+_STYLES = {"F": "blue", "B": "green", "I": "cyan", "W": "yellow", "R": "magenta", "G": "dim", "U": "red"}
+_IDLE = "."
+
+
+class _Cell(NamedTuple):
+    """What one column shows: a character, and the operation that gives its colour."""
+
+    character: str
+    operation: str
+
+
+def draw_timeline(timeline: Timeline, *, width: int) -> Text:
+    """All groups, then a scale; ``width`` = columns of the whole drawing."""
+    label = f"group {len(timeline.events) - 1} "
+    columns = max(10, width - len(label))
+    text = Text(no_wrap=True)
+    for group, events in enumerate(timeline.events):
+        text.append(f"group {group}".ljust(len(label)))
+        for cell in _cells(events, columns, timeline.step_ns):
+            text.append(cell.character, style=_STYLES.get(cell.operation, "dim"))
+        text.append("\n")
+    end = time_text(timeline.step_ns)
+    text.append(" " * len(label) + "0" + end.rjust(columns - 1))
+    return text
+
+
+def group_line(events: Sequence[Event], *, columns: int, step_ns: int) -> str:
+    """One group without colour."""
+    return "".join(cell.character for cell in _cells(events, columns, step_ns))
+
+
+def _cells(events: Sequence[Event], columns: int, step_ns: int) -> list[_Cell]:
+    owners = _owners(events, columns, step_ns)
+    cells: list[_Cell] = []
+    place = 0
+    for column, owner in enumerate(owners):
+        if owner is None:
+            cells.append(_Cell(_IDLE, ""))
+            continue
+        place = place + 1 if column and owners[column - 1] == owner else 0
+        instruction = events[owner].instruction
+        label = f"{instruction.operation}{instruction.number}"
+        cells.append(_Cell(label[place] if place < len(label) else "-", instruction.operation))
+    return _without_cut_numbers(cells, owners, events)
+
+
+def _without_cut_numbers(cells: list[_Cell], owners: Sequence[int | None], events: Sequence[Event]) -> list[_Cell]:
+    """Where a number does not fit whole, the operation alone stands: F1 must not be the beginning of F12."""
+    room = [owners.count(number) for number in range(len(events))] if len(events) <= len(owners) * 2 else []
+    for column, owner in enumerate(owners):
+        if owner is None or not room:
+            continue
+        instruction = events[owner].instruction
+        if room[owner] < len(f"{instruction.operation}{instruction.number}"):
+            first = column == 0 or owners[column - 1] != owner
+            cells[column] = _Cell(instruction.operation if first else "-", instruction.operation)
+    return cells
+
+
+def _owners(events: Sequence[Event], columns: int, step_ns: int) -> list[int | None]:
+    """For each column the event that covers most of it, or None where idle time is more than half."""
+    covered: list[dict[int, float]] = [{} for _ in range(columns)]
+    width_ns = max(step_ns, 1) / columns
+    for number, event in enumerate(events):
+        first = int(event.start_ns / width_ns)
+        last = min(columns - 1, int(event.end_ns / width_ns))
+        for column in range(min(first, columns), last + 1):
+            begin, end = column * width_ns, (column + 1) * width_ns
+            share = min(event.end_ns, end) - max(event.start_ns, begin)
+            if share > 0:
+                covered[column][number] = share
+    return [
+        max(shares, key=lambda number: (shares[number], -number)) if sum(shares.values()) >= width_ns / 2 else None
+        for shares in covered
+    ]

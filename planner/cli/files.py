@@ -1,0 +1,110 @@
+"""Input files -> checked documents. Reads are capped in size and never wait for a pipe or a device."""
+
+import os
+import re
+import stat
+import sys
+from pathlib import Path
+from typing import TypeVar
+
+from planner.cli.exit_codes import InputFileError, RefusedFileError
+from planner.errors import DocumentError, Fault
+from planner.plan.plan import Plan
+from planner.problem.cluster import Cluster
+from planner.problem.contract import Contract
+from planner.problem.profile import ModelProfile
+from planner.problem.reading import read_document
+from planner.problem.workload import Workload
+
+__all__ = [
+    "LARGEST_FILE_BYTES",
+    "read_bytes",
+    "read_cluster",
+    "read_contract",
+    "read_plan",
+    "read_profile",
+    "read_workload",
+]
+
+LARGEST_FILE_BYTES = 64 * 2**20
+_DIGEST_NAME = re.compile(r"([0-9a-f]{64})(?:\..*)?")
+# What says that the file is not the one that was written, rather than that somebody wrote a wrong value.
+_BROKEN = frozenset({"schema", "json_invalid", "json_depth", "encoding", "digest"})
+
+_Document = TypeVar("_Document", bound=Contract)
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a regular file, or of stdin for ``-``. Raises ``InputFileError``."""
+    if str(path) == "-":
+        return _capped(sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1), path)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise InputFileError(f"{path} does not exist", code="file_missing") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "no file name"
+        raise InputFileError(f"{path} cannot be opened: {reason}", code="file_unreadable") from None
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InputFileError(f"{path} is no regular file", code="not_a_file")
+        return _capped(file.read(LARGEST_FILE_BYTES + 1), path)
+
+
+def _capped(data: bytes, path: Path) -> bytes:
+    if len(data) > LARGEST_FILE_BYTES:
+        raise InputFileError(f"{path} is larger than {LARGEST_FILE_BYTES} bytes", code="file_too_large")
+    return data
+
+
+def read_contract(path: Path, kind: type[_Document]) -> _Document:
+    """A checked document of ``kind``; pointers of its faults are ``FILE#POINTER``."""
+    try:
+        return read_document(read_bytes(path), kind)
+    except DocumentError as error:
+        raise DocumentError(_placed(error, path)) from None
+
+
+def read_cluster(path: Path) -> Cluster:
+    return read_contract(path, Cluster)
+
+
+def read_workload(path: Path) -> Workload:
+    return read_contract(path, Workload)
+
+
+def read_profile(path: Path) -> ModelProfile:
+    """A profile; a file that is broken, of another schema or wrongly named is refused as a whole."""
+    try:
+        profile = read_contract(path, ModelProfile)
+    except DocumentError as error:
+        if error.code in _BROKEN:
+            raise RefusedFileError(error.faults) from None
+        raise
+    _check_name(path, profile.digest)
+    return profile
+
+
+def read_plan(path: Path) -> Plan:
+    """A plan; whatever is wrong with its file, the file is refused."""
+    try:
+        plan = read_contract(path, Plan)
+    except DocumentError as error:
+        raise RefusedFileError(error.faults) from None
+    _check_name(path, plan.digest)
+    return plan
+
+
+def _check_name(path: Path, digest: str) -> None:
+    """A file that is named by a digest, as the service names them, holds the document of that digest."""
+    match = _DIGEST_NAME.fullmatch(path.name)
+    if match and match.group(1) != digest:
+        message = f"the file is named {match.group(1)[:12]}..., its content has the digest {digest[:12]}..."
+        raise RefusedFileError((Fault("digest", str(path), message),))
+
+
+def _placed(error: DocumentError, path: Path) -> tuple[Fault, ...]:
+    return tuple(
+        Fault(fault.code, f"{path}#{fault.pointer}" if fault.pointer else str(path), fault.message)
+        for fault in error.faults
+    )
