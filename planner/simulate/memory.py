@@ -1,0 +1,63 @@
+"""Most bytes that the fullest rank of each group holds: the memory walk of docs/plan-contract.md section 3.
+
+State lives all the time. What a visit keeps lives from F to its last backward, what R restores from R to the same
+moment; without R what was dropped is back inside the first backward only. A message lives, at its receiver, from the
+end of its writer to the end of its reader. Transients live while their instruction runs.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from planner.costs.prices import VisitPrice
+from planner.simulate.arrays import InstructionArrays, Integers
+
+__all__ = ["peak_bytes"]
+
+
+def peak_bytes(
+    arrays: InstructionArrays, starts_ns: Sequence[int], ends_ns: Sequence[int], *, state_bytes: Sequence[int]
+) -> tuple[int, ...]:
+    """By group; times are those of a whole replay of the same arrays."""
+    taken, freed = _own_bytes(arrays)
+    ends = np.array(ends_ns, np.int64)
+    times = np.stack([np.array(starts_ns, np.int64), ends], axis=1)
+    peaks = []
+    for group, (first, end) in enumerate(zip(arrays.first, arrays.first[1:], strict=False)):
+        own = slice(first, end)
+        arrivals, arriving = _arrivals(arrays, ends, own)
+        released = freed[own] + sum(column.message_bytes[own] for column in arrays.columns)
+        changes = np.concatenate([arriving, np.stack([taken[own], -released], axis=1).ravel()])
+        # at one moment messages arrive first, then the group's own starts and ends in the order of its stream
+        order = np.argsort(np.concatenate([arrivals, times[own].ravel()]), kind="stable")
+        peaks.append(state_bytes[group] + max(0, int(np.cumsum(changes[order]).max(initial=0))))
+    return tuple(peaks)
+
+
+def _own_bytes(arrays: InstructionArrays) -> tuple[Integers, Integers]:
+    """By instruction: bytes taken at its start, bytes freed at its end, without messages."""
+
+    def price(field: str) -> Integers:
+        return arrays.visit_prices[:, VisitPrice._fields.index(field)]
+
+    forward, backward = arrays.is_operation("F"), arrays.is_operation("BIW")
+    recompute = arrays.is_operation("R")
+    kept, restored = price("kept_bytes"), price("restored_bytes")
+    while_running = np.where(forward | recompute, price("forward_transient_bytes"), 0)
+    while_running = np.where(backward, price("backward_transient_bytes"), while_running)
+    while_running += np.where(arrays.first_backward & ~arrays.restored_before, restored, 0)
+    to_the_last = np.where(forward, kept, np.where(recompute, restored, 0))
+    ended = np.where(arrays.restored_before, kept + restored, kept)
+    freed = np.where(arrays.last_backward | (forward & ~arrays.goes_backward), ended, 0)
+    return while_running + to_the_last, while_running + freed
+
+
+def _arrivals(arrays: InstructionArrays, ends_ns: Integers, own: slice) -> tuple[Integers, Integers]:
+    """When messages for the instructions of a group arrive, and their bytes."""
+    times, sizes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for column in arrays.columns:
+        before = column.before[own]
+        exists = before >= 0
+        times.append(ends_ns[before[exists]])
+        sizes.append(column.message_bytes[own][exists])
+    return np.concatenate(times), np.concatenate(sizes)
