@@ -6,10 +6,10 @@ parent is gone. It writes one event a line. The last event is an answer or an er
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from planner.plan.plan import Plan
-from planner.problem.contract import Bytes, Contract, Index, Name, Nanoseconds
+from planner.problem.contract import Bytes, Contract, Index, Many, Name, Nanoseconds, fault
 
 __all__ = ["Answer", "ChildEvent", "Failure", "Limit", "Progress", "Reason"]
 
@@ -44,8 +44,16 @@ class Answer(Contract):
     status: Literal["succeeded", "infeasible"]
     limit: Limit  # what ended the search; only optimal and deterministic may be called reproducible
     plan: Plan | None = None
-    reasons: tuple[Reason, ...] = ()
-    warnings: tuple[Reason, ...] = ()
+    reasons: Many[Reason] = ()
+    warnings: Many[Reason] = ()
+
+    @model_validator(mode="after")
+    def _whole(self) -> "Answer":
+        if (self.status == "succeeded") != (self.plan is not None):
+            raise fault("answer", f"status {self.status} {'without a' if self.plan is None else 'with a'} plan")
+        if (self.status == "infeasible") != bool(self.reasons):
+            raise fault("answer", f"status {self.status} with {len(self.reasons)} reasons")
+        return self
 
 
 class Failure(Contract):
@@ -63,3 +71,16 @@ class ChildEvent(Contract):
     incumbent: Plan | None = None  # the best plan so far, kept by the parent whatever happens to the child
     answer: Answer | None = None
     failure: Failure | None = None
+
+    @model_validator(mode="after")
+    def _one_member(self) -> "ChildEvent":
+        members = {
+            "progress": self.progress,
+            "incumbent": self.incumbent,
+            "answer": self.answer,
+            "failure": self.failure,
+        }
+        stated = [name for name, member in members.items() if member is not None]
+        if len(stated) != 1:
+            raise fault("event", f"found {stated}, expected exactly one of {list(members)}")
+        return self

@@ -3,7 +3,7 @@
 from functools import cached_property
 from typing import NamedTuple
 
-from planner.problem.contract import Contract, Count, Digest, Index, Name
+from planner.problem.contract import Contract, Count, Digest, Index, Many, Name
 from planner.problem.profile import Reads
 
 __all__ = ["LayerGraph", "LayerReads", "Node"]
@@ -25,8 +25,8 @@ class LayerGraph(Contract):
 
     model: Digest  # fingerprint: the executor refuses another model
     num_layers: Count
-    reads: tuple[Reads, ...] = ()  # only layers that do not simply read the layer before them; ascending
-    tied: tuple[tuple[Index, ...], ...] = ()  # layers that share weights; disjoint, ascending
+    reads: Many[Reads] = ()  # only layers that do not simply read the layer before them; ascending
+    tied: Many[Many[Index]] = ()  # layers that share weights; disjoint, ascending
 
     @cached_property
     def layer_reads(self) -> tuple[LayerReads, ...]:

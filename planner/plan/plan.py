@@ -14,7 +14,7 @@ from planner.plan.instruction import Instruction, parse_instruction
 from planner.plan.mesh import Mesh, Range
 from planner.plan.structure import structure_fault
 from planner.problem.canonical import document_digest
-from planner.problem.contract import Bytes, Contract, Count, Digest, FiniteFloat, Index, Name, Nanoseconds
+from planner.problem.contract import Bytes, Contract, Count, Digest, FiniteFloat, Index, Many, Name, Nanoseconds
 from planner.problem.profile import Provenance as CostsProvenance
 from planner.problem.workload import Precision
 
@@ -30,7 +30,7 @@ class Stage(Contract):
     first_layer: Index
     end_layer: Count
     mesh: Mesh = Mesh()
-    recompute: dict[RecomputeKind, tuple[Index, ...]] = Field(default_factory=dict)  # unlisted layers keep everything
+    recompute: dict[RecomputeKind, Many[Index]] = Field(default_factory=dict)  # unlisted layers keep everything
 
     @property
     def layers(self) -> range:
@@ -46,7 +46,7 @@ class MicroBatch(Contract):
 
     route: Index
     samples: Count
-    cuts: Annotated[tuple[Index, ...], Field(min_length=2)]  # 0, ..., tokens of a sample; two entries = one slice
+    cuts: Annotated[Many[Index], Field(min_length=2)]  # 0, ..., tokens of a sample; two entries = one slice
 
     @property
     def num_slices(self) -> int:
@@ -72,8 +72,8 @@ class Prediction(Contract):
     bound_ns: Nanoseconds
     bound_model: Name
     bubble: Annotated[FiniteFloat, Field(ge=0, lt=1)]
-    peak_bytes: tuple[Bytes, ...]  # of the fullest rank
-    memory_limit_bytes: tuple[Bytes, ...]
+    peak_bytes: Many[Bytes]  # of the fullest rank
+    memory_limit_bytes: Many[Bytes]
     costs: CostsProvenance  # worst provenance of its parts
 
     @property
@@ -90,7 +90,7 @@ class Provenance(Contract):
     seed: Index
     limit: Name  # optimal, deterministic, wall, killed
     search_ns: Nanoseconds
-    profiles: tuple[Digest, ...]
+    profiles: Many[Digest]
 
 
 class Plan(Contract):
@@ -100,12 +100,12 @@ class Plan(Contract):
     problem: Digest
     precision: Precision
     graph: LayerGraph
-    nodes: tuple[Node, ...]
-    groups: tuple[tuple[Index, ...], ...]
-    stages: tuple[Stage, ...]
-    routes: tuple[tuple[Index, ...], ...]
-    micro_batches: tuple[MicroBatch, ...]
-    streams: tuple[str, ...]
+    nodes: Many[Node]
+    groups: Many[Many[Index]]
+    stages: Many[Stage]
+    routes: Many[Many[Index]]
+    micro_batches: Many[MicroBatch]
+    streams: Many[str]
     prediction: Prediction | None = None
     provenance: Provenance | None = None
 

@@ -12,11 +12,10 @@ from pydantic import Field, model_validator
 
 from planner.problem.canonical import document_digest
 from planner.problem.cluster_rules import cluster_fault
-from planner.problem.contract import Bytes, Contract, Count, FiniteFloat, Name, Nanoseconds
+from planner.problem.contract import MOST_RANKS, Bytes, Contract, Count, FiniteFloat, Many, Name, Nanoseconds
 
 __all__ = ["MOST_RANKS", "Cluster", "Link", "LinkPoint", "NodeGroup", "Tier"]
 
-MOST_RANKS = 16_384
 Tier = Literal["inside_node", "between_nodes"]
 
 
@@ -50,7 +49,7 @@ class Link(Contract):
     tier: Tier
     latency_ns: Nanoseconds
     bandwidth_bytes_per_s: Bytes
-    table: Annotated[tuple[LinkPoint, ...], Field(max_length=1000)] = ()
+    table: Annotated[Many[LinkPoint], Field(max_length=1000)] = ()
 
     @property
     def usable(self) -> bool:
@@ -61,8 +60,8 @@ class Cluster(Contract):
     """The devices that a plan may use."""
 
     schema_version: Literal["cluster/1"] = Field(alias="schema")
-    node_groups: Annotated[tuple[NodeGroup, ...], Field(max_length=4096)]
-    links: Annotated[tuple[Link, ...], Field(max_length=100_000)] = ()
+    node_groups: Annotated[Many[NodeGroup], Field(max_length=4096)]
+    links: Annotated[Many[Link], Field(max_length=100_000)] = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> "Cluster":

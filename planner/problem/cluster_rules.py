@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic_core import PydanticCustomError
 
-from planner.problem.contract import fault, first_repeated
+from planner.problem.contract import MOST_RANKS, fault, first_repeated
 
 if TYPE_CHECKING:
     from planner.problem.cluster import Cluster, Link
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["cluster_fault"]
 
 _Found = PydanticCustomError | None
-_MOST_RANKS = 16_384
 
 
 def cluster_fault(cluster: Cluster) -> _Found:
@@ -29,8 +28,8 @@ def _has_devices(cluster: Cluster) -> _Found:
 
 
 def _not_too_many_ranks(cluster: Cluster) -> _Found:
-    if cluster.num_ranks > _MOST_RANKS:
-        return fault("limit", f"found {cluster.num_ranks} ranks, expected at most {_MOST_RANKS}")
+    if cluster.num_ranks > MOST_RANKS:
+        return fault("limit", f"found {cluster.num_ranks} ranks, expected at most {MOST_RANKS}")
     return None
 
 

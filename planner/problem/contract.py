@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticCustomError
@@ -10,6 +10,8 @@ from pydantic_core import PydanticCustomError
 from planner.units import LARGEST_INTEGER
 
 __all__ = [
+    "MOST_LAYERS",
+    "MOST_RANKS",
     "Bytes",
     "Contract",
     "Count",
@@ -17,12 +19,15 @@ __all__ = [
     "FiniteFloat",
     "Index",
     "LongestDuration",
+    "Many",
     "Name",
     "Nanoseconds",
     "fault",
     "first_repeated",
 ]
 
+MOST_LAYERS = 4096
+MOST_RANKS = 16_384
 LongestDuration = 10**15  # ns, 11.6 days: no duration of a layer, message or step is longer
 
 
@@ -57,12 +62,16 @@ def first_repeated(values: Iterable[object]) -> object | None:
     return None
 
 
+# control, format (bidirectional marks), surrogate, private, unassigned; line and paragraph separators
+_UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
 def _name(text: str) -> str:
     text = unicodedata.normalize("NFC", text)
     if not 1 <= len(text) <= 128:
         raise fault("name", f"a name of {len(text)} characters, expected 1..128")
     for character in text:
-        if unicodedata.category(character)[0] == "C":
+        if unicodedata.category(character) in _UNPRINTABLE:
             raise fault("name", f"a name with the character U+{ord(character):04X}, expected printable text")
     if text != text.strip():
         raise fault("name", "a name that begins or ends with a space")
@@ -73,6 +82,9 @@ def _no_negative_zero(value: float) -> float:
     return value + 0.0
 
 
+_Item = TypeVar("_Item")
+# A list whose first bad item alone is reported: 10^6 bad items must not become 10^6 faults.
+Many = Annotated[tuple[_Item, ...], Field(fail_fast=True)]
 Name = Annotated[str, Field(max_length=1024), AfterValidator(_name)]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Index = Annotated[int, Field(ge=0, le=LARGEST_INTEGER)]

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from planner.problem.contract import Contract, Count, Index, Name, fault
+from planner.problem.contract import Contract, Count, Index, Many, Name, fault
 
 __all__ = [
     "Constraints",
@@ -34,15 +34,15 @@ class LayerPin(Contract):
 class Constraints(Contract):
     """What the plan may use; an empty tuple allows everything that the search knows."""
 
-    families: tuple[Family, ...] = ()
-    data_degrees: tuple[Count, ...] = ()
-    micro_batch_sizes: tuple[Count, ...] = ()  # samples of one micro-batch on one rank
+    families: Many[Family] = ()
+    data_degrees: Many[Count] = ()
+    micro_batch_sizes: Many[Count] = ()  # samples of one micro-batch on one rank
     num_stages: Count | None = None  # of a route, exactly
     most_stages: Count | None = None
     most_legs: Annotated[int, Field(ge=1, le=64)] = 4  # stages of one group under interleaving
-    recompute: tuple[RecomputeMode, ...] = ()
-    pins: Annotated[tuple[LayerPin, ...], Field(max_length=4096)] = ()
-    unused_kinds: tuple[Name, ...] = ()
+    recompute: Many[RecomputeMode] = ()
+    pins: Annotated[Many[LayerPin], Field(max_length=4096)] = ()
+    unused_kinds: Many[Name] = ()
 
     @model_validator(mode="after")
     def _no_conflict(self) -> "Constraints":

@@ -11,7 +11,19 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from planner.problem.canonical import document_digest
-from planner.problem.contract import Bytes, Contract, Count, Digest, FiniteFloat, Index, Name, Nanoseconds, fault
+from planner.problem.contract import (
+    MOST_LAYERS,
+    Bytes,
+    Contract,
+    Count,
+    Digest,
+    FiniteFloat,
+    Index,
+    Many,
+    Name,
+    Nanoseconds,
+    fault,
+)
 from planner.problem.profile_rules import profile_fault
 from planner.problem.workload import Precision
 
@@ -51,15 +63,15 @@ class Reads(Contract):
     """
 
     layer: Index
-    sources: tuple[Index, ...] = ()  # outputs come in, gradients go back
-    detached: tuple[Index, ...] = ()  # outputs come in, nothing goes back
+    sources: Many[Index] = ()  # outputs come in, gradients go back
+    detached: Many[Index] = ()  # outputs come in, nothing goes back
 
 
 class TiedWeights(Contract):
     """Layers that share weights, and the global names of the shared parameters."""
 
-    layers: Annotated[tuple[Index, ...], Field(min_length=2)]
-    parameter_names: Annotated[tuple[Name, ...], Field(min_length=1)]
+    layers: Annotated[Many[Index], Field(min_length=2)]
+    parameter_names: Annotated[Many[Name], Field(min_length=1)]
 
 
 class Statistics(Contract):
@@ -130,7 +142,7 @@ class Measurement(Contract):
     """All points of one kind of layer."""
 
     fingerprint: Digest
-    points: Annotated[tuple[Point, ...], Field(min_length=1, max_length=10_000)]
+    points: Annotated[Many[Point], Field(min_length=1, max_length=10_000)]
 
 
 class Model(Contract):
@@ -139,9 +151,9 @@ class Model(Contract):
     fingerprint: Digest
     source: Name  # class of the model, or MODULE:FACTORY
     precision: Precision
-    cut: tuple[Name, ...] | None  # module names given by the user; None: the automatic cut
-    reads: tuple[Reads, ...] = ()
-    tied: tuple[TiedWeights, ...] = ()
+    cut: Many[Name] | None  # module names given by the user; None: the automatic cut
+    reads: Many[Reads] = ()
+    tied: Many[TiedWeights] = ()
 
 
 class Device(Contract):
@@ -193,11 +205,11 @@ class ModelProfile(Contract):
     provenance: ProfileProvenance
     device: Device
     model: Model
-    layers: Annotated[tuple[Layer, ...], Field(max_length=4096)]
-    measurements: Annotated[tuple[Measurement, ...], Field(max_length=4096)]
+    layers: Annotated[Many[Layer], Field(max_length=MOST_LAYERS)]
+    measurements: Annotated[Many[Measurement], Field(max_length=MOST_LAYERS)]
     statistic: Statistic  # which statistic of a point is its time
     overheads: Overheads
-    calibration: Annotated[tuple[Calibration, ...], Field(max_length=1000)] = ()
+    calibration: Annotated[Many[Calibration], Field(max_length=1000)] = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> "ModelProfile":

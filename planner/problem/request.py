@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from planner.problem.cluster import Cluster
-from planner.problem.contract import Contract, Digest
+from planner.problem.contract import Contract, Digest, Many
 from planner.problem.options import Constraints, Mode, Objective, SearchOptions, Target
 from planner.problem.profile import ModelProfile
 from planner.problem.workload import Workload
@@ -30,7 +30,7 @@ class Request(Contract):
     """Find a plan. ``profiles``: one for each device kind that the plan may use."""
 
     schema_version: Literal["request/1"] = Field(alias="schema")
-    profiles: Annotated[tuple[_ProfileOrDigest, ...], Field(min_length=1, max_length=64)]
+    profiles: Annotated[Many[_ProfileOrDigest], Field(min_length=1, max_length=64)]
     cluster: _ClusterOrDigest
     workload: Workload
     objective: Objective = _OPTIONS.objective
