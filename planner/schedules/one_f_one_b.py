@@ -1,0 +1,46 @@
+"""1F1B: after a warm-up, one forward and one backward in turn; group d keeps at most p-d micro-batches.
+
+Method: PipeDream-flush (Narayanan et al. 2021) with one stage a group, any number of micro-batches. More forwards
+before the first backward hide slow borders at the price of kept bytes (after Adaptra, arXiv 2504.19232). Slices
+(Seq1F1B, Sun et al. 2024): backward slices in reverse, the warm-up longer by slices - 1.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from planner.errors import PlanError
+from planner.plan.instruction import BACKWARD, FORWARD
+from planner.schedules.shape import Shape, Streams, backward_work, forward_work, instructions, one_by_one
+
+__all__ = ["one_f_one_b"]
+
+
+def one_f_one_b(shape: Shape, *, forwards_first: Sequence[int] | None = None) -> Streams:
+    """The streams of all groups.
+
+    ``forwards_first``: of each group, forwards before its first backward; default p-d (+ slices - 1). More hides slow
+    borders, less keeps fewer micro-batches; no group may have more than the one before it.
+    """
+    if shape.num_stages != shape.num_groups:
+        message = f"found {shape.num_stages} stages on {shape.num_groups} groups, expected one stage a group for 1F1B"
+        raise PlanError(message, code="family", pointer="/stages")
+    longest = max(shape.slices)
+    default = [shape.num_groups - group + longest - 1 for group in range(shape.num_groups)]
+    counts = default if forwards_first is None else list(forwards_first)
+    _check_counts(shape, counts, longest)
+    forward, backward = forward_work(shape), backward_work(shape)
+    return [
+        one_by_one(
+            instructions(FORWARD, group, forward), instructions(BACKWARD, group, backward), warm_up=counts[group] - 1
+        )
+        for group in range(shape.num_groups)
+    ]
+
+
+def _check_counts(shape: Shape, counts: list[int], longest: int) -> None:
+    """A group that goes forward less than a later one would wait for a gradient that waits for its next forward."""
+    falls = all(one >= other for one, other in pairwise(counts))
+    if len(counts) != shape.num_groups or not falls or counts[-1] < longest:
+        expected = f"{shape.num_groups} counts that do not rise, the last at least {longest}"
+        message = f"found {counts[:16]} forwards before the first backward, expected {expected}"
+        raise PlanError(message, code="warm_up", pointer="/streams")
