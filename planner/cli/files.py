@@ -45,10 +45,13 @@ def read_bytes(path: Path) -> bytes:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "no file name"
         raise InputFileError(f"{path} cannot be opened: {reason}", code="file_unreadable") from None
-    with open(descriptor, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise InputFileError(f"{path} is no regular file", code="not_a_file")
-        return _capped(file.read(LARGEST_FILE_BYTES + 1), path)
+        with open(descriptor, "rb", closefd=False) as file:
+            return _capped(file.read(LARGEST_FILE_BYTES + 1), path)
+    finally:
+        os.close(descriptor)
 
 
 def _capped(data: bytes, path: Path) -> bytes:

@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+import shutil
 import stat
 import sys
 from pathlib import Path
@@ -12,9 +13,20 @@ from rich.console import Console, RenderableType
 
 from planner.errors import OutputError
 
-__all__ = ["STDOUT", "Destination", "check_destination", "emit", "emit_json", "json_text", "show_tables", "write_file"]
+__all__ = [
+    "STDOUT",
+    "Destination",
+    "check_destination",
+    "emit",
+    "emit_json",
+    "json_text",
+    "show_tables",
+    "terminal_columns",
+    "write_file",
+]
 
 _WIDTH_OFF_A_TERMINAL = 120
+_NARROWEST = 60
 
 
 class Destination(NamedTuple):
@@ -50,10 +62,16 @@ def json_text(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
 
 
+def terminal_columns() -> int:
+    """How wide tables and drawings are: the terminal's width, a fixed one off a terminal."""
+    if not sys.stdout.isatty():
+        return _WIDTH_OFF_A_TERMINAL
+    return max(_NARROWEST, shutil.get_terminal_size().columns)
+
+
 def show_tables(*tables: RenderableType) -> None:
-    """Tables and text for a person, on stdout; no colour and a fixed width off a terminal."""
-    width = None if sys.stdout.isatty() else _WIDTH_OFF_A_TERMINAL
-    console = Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False, soft_wrap=False)
+    """Tables and text for a person, on stdout; no colour off a terminal."""
+    console = Console(file=sys.stdout, width=terminal_columns(), markup=False, highlight=False, emoji=False)
     for table in tables:
         console.print(table)
 

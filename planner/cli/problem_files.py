@@ -3,11 +3,18 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from planner.cli.exit_codes import InputFileError
-from planner.cli.files import read_cluster, read_profile, read_workload
-from planner.problem.problem import Problem
+from pydantic import ValidationError
 
-__all__ = ["optional_problem", "read_problem"]
+from planner.cli.exit_codes import InputFileError
+from planner.cli.files import read_cluster, read_contract, read_profile, read_workload
+from planner.errors import ContractError, Fault
+from planner.problem.options import Constraints, Mode
+from planner.problem.problem import Problem, check_options
+from planner.problem.reading import contract_faults
+from planner.problem.request import Request
+from planner.units import parse_duration_ns
+
+__all__ = ["optional_problem", "read_problem", "search_request"]
 
 
 def read_problem(profiles: Sequence[Path], cluster: Path, workload: Path) -> Problem:
@@ -27,3 +34,29 @@ def optional_problem(profiles: Sequence[Path] | None, cluster: Path | None, work
         message = "--profile, --cluster and --workload belong together: give all three or none"
         raise InputFileError(message, code="usage")
     return read_problem(profiles, cluster, workload)
+
+
+def search_request(problem: Problem, constraints: Path | None, *, time_limit: str, mode: Mode, seed: int) -> Request:
+    """A request with its documents inline; the options are checked against the problem."""
+    try:
+        request = Request(
+            schema_version="request/1",
+            profiles=problem.profiles,
+            cluster=problem.cluster,
+            workload=problem.workload,
+            constraints=Constraints() if constraints is None else read_contract(constraints, Constraints),
+            time_limit_ns=_limit_ns(time_limit),
+            mode=mode,
+            seed=seed,
+        )
+    except ValidationError as error:
+        raise ContractError(contract_faults(error)) from None
+    check_options(problem, request.options)
+    return request
+
+
+def _limit_ns(text: str) -> int:
+    try:
+        return parse_duration_ns(text)
+    except ValueError as error:
+        raise ContractError((Fault("range", "/time_limit_ns", str(error)),)) from None

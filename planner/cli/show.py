@@ -1,6 +1,5 @@
 """``planner show``: a plan as tables, its timeline in the terminal, the command of each host."""
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from planner.simulate.timeline import Timeline
 
 __all__ = ["show"]
-
-_NARROWEST = 60
 
 
 def show(
@@ -74,9 +71,9 @@ def show(
 
 def _drawing(timeline: "Timeline") -> "Text":
     from planner.cli.drawing import draw_timeline
+    from planner.cli.output import terminal_columns
 
-    columns = max(_NARROWEST, shutil.get_terminal_size((120, 24)).columns - 1)
-    return draw_timeline(timeline, width=columns)
+    return draw_timeline(timeline, width=terminal_columns())
 
 
 def _as_json(plan: "Plan", timeline: "Timeline | None", commands: list[str]) -> dict[str, object]:
