@@ -3,9 +3,11 @@
 Ranks of one node talk over the group's ``inside_node`` link, nodes of one group over its ``between_nodes`` link,
 nodes of two groups over the ``between_nodes`` link of that pair. A link is directed; where the other direction is
 not given it is the same. A link keeps a table of (bytes, ns); latency and bandwidth serve outside the table only.
-A link of bandwidth 0 counts as absent.
+A link of bandwidth 0 cannot be used in its direction, whatever the other direction says.
 """
 
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -70,7 +72,7 @@ class Cluster(Contract):
             raise found
         return self
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The cluster's id: SHA-256 over its canonical JSON."""
         return document_digest(self)
@@ -84,13 +86,19 @@ class Cluster(Contract):
         """Each device kind once, in the order of the node groups."""
         return tuple(dict.fromkeys(group.device_kind for group in self.node_groups))
 
+    @cached_property
+    def groups_by_name(self) -> Mapping[str, NodeGroup]:
+        return {group.name: group for group in self.node_groups}
+
+    @cached_property
+    def links_by_ends(self) -> Mapping[tuple[str, str, Tier], Link]:
+        """(source, target, tier) -> the link that is stated for this direction."""
+        return {(link.source, link.target, link.tier): link for link in self.links}
+
     def node_group(self, name: str) -> NodeGroup:
-        return next(group for group in self.node_groups if group.name == name)
+        return self.groups_by_name[name]
 
     def link(self, source: str, target: str, tier: Tier) -> Link | None:
         """The usable link from ``source`` to ``target``; the reverse one where this direction is not given."""
-        for ends in ((source, target), (target, source)):
-            for link in self.links:
-                if (link.source, link.target) == ends and link.tier == tier:
-                    return link if link.usable else None
-        return None
+        stated = self.links_by_ends.get((source, target, tier)) or self.links_by_ends.get((target, source, tier))
+        return stated if stated is not None and stated.usable else None

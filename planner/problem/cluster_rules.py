@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import combinations
+from itertools import permutations
 from typing import TYPE_CHECKING
 
 from pydantic_core import PydanticCustomError
@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from planner.problem.contract import MOST_RANKS, fault, first_repeated
 
 if TYPE_CHECKING:
-    from planner.problem.cluster import Cluster, Link
+    from planner.problem.cluster import Cluster, Link, Tier
 
 __all__ = ["cluster_fault"]
 
@@ -73,10 +73,14 @@ def _table_fault(link: Link) -> _Found:
 
 def _pairs_inside_are_reachable(cluster: Cluster) -> _Found:
     for group in cluster.node_groups:
-        needs = [("inside_node", group.ranks_per_node > 1), ("between_nodes", group.num_nodes > 1)]
+        needs: list[tuple[Tier, bool]] = [
+            ("inside_node", group.ranks_per_node > 1),
+            ("between_nodes", group.num_nodes > 1),
+        ]
         for tier, needed in needs:
-            if needed and cluster.link(group.name, group.name, tier) is None:  # type: ignore[arg-type]
-                code = "unreachable" if _stated(cluster, group.name, group.name) else "missing_link"
+            if needed and cluster.link(group.name, group.name, tier) is None:
+                stated = (group.name, group.name, tier) in cluster.links_by_ends
+                code = "unreachable" if stated else "missing_link"
                 return fault(code, f"node group {group.name!r} needs a usable {tier} link")
     return None
 
@@ -84,28 +88,34 @@ def _pairs_inside_are_reachable(cluster: Cluster) -> _Found:
 def _groups_are_reachable(cluster: Cluster) -> _Found:
     sizes = _component_sizes(cluster)
     if len(sizes) > 1:
-        return fault("disconnected_cluster", f"the node groups fall into parts of {sizes} ranks with no link between")
-    for one, other in combinations(cluster.node_groups, 2):
-        if cluster.link(one.name, other.name, "between_nodes") is None:
-            code = "unreachable" if _stated(cluster, one.name, other.name) else "missing_link"
-            return fault(code, f"no usable link between node groups {one.name!r} and {other.name!r}")
+        shown = f"{sizes[:8]} and more" if len(sizes) > 8 else str(sizes)
+        return fault("disconnected_cluster", f"the node groups fall into parts of {shown} ranks with no link between")
+    for one, other in permutations((group.name for group in cluster.node_groups), 2):
+        if cluster.link(one, other, "between_nodes") is None:
+            ends: list[tuple[str, str, Tier]] = [(one, other, "between_nodes"), (other, one, "between_nodes")]
+            code = "unreachable" if any(end in cluster.links_by_ends for end in ends) else "missing_link"
+            return fault(code, f"no usable link from node group {one!r} to {other!r}")
     return None
-
-
-def _stated(cluster: Cluster, one: str, other: str) -> bool:
-    return any({link.source, link.target} == {one, other} for link in cluster.links)
 
 
 def _component_sizes(cluster: Cluster) -> list[int]:
     """Ranks of each connected part, largest first; a stated link of bandwidth 0 is reported as unreachable instead."""
-    part = {group.name: group.name for group in cluster.node_groups}
+    neighbours: dict[str, list[str]] = {group.name: [] for group in cluster.node_groups}
     for link in cluster.links:
-        old, new = part[link.source], part[link.target]
-        part = {name: new if leader == old else leader for name, leader in part.items()}
-    sizes: dict[str, int] = {}
-    for group in cluster.node_groups:
-        sizes[part[group.name]] = sizes.get(part[group.name], 0) + group.num_ranks
-    return sorted(sizes.values(), reverse=True)
+        neighbours[link.source].append(link.target)
+        neighbours[link.target].append(link.source)
+    sizes, seen = [], set[str]()
+    for start in neighbours:
+        size, waiting = 0, [start]
+        while waiting:
+            name = waiting.pop()
+            if name not in seen:
+                seen.add(name)
+                size += cluster.node_group(name).num_ranks
+                waiting.extend(neighbours[name])
+        if size:
+            sizes.append(size)
+    return sorted(sizes, reverse=True)
 
 
 _RULES: tuple[Callable[[Cluster], _Found], ...] = (

@@ -1,6 +1,7 @@
 """A problem = profiles x cluster x workload, checked to belong together, and the digests that name it."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from planner.errors import ProblemError
 from planner.problem.canonical import canonical_digest
@@ -25,7 +26,7 @@ class Problem:
         _check_precision(self.profiles, self.workload)
         _check_kinds(self.profiles, self.cluster)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         return canonical_digest(
             {
@@ -55,21 +56,33 @@ def _check_same_model(profiles: tuple[ModelProfile, ...]) -> None:
             raise ProblemError(message, code="duplicate_id", pointer=f"{pointer}/device/kind")
         kinds.add(profile.device.kind)
         _check_layers(first, profile, pointer)
-        if profile.model.fingerprint != first.model.fingerprint:
-            message = "profiles of two different models, expected the same model on each device kind"
-            raise ProblemError(message, code="model_mismatch", pointer=f"{pointer}/model/fingerprint")
+        _check_model(first, profile, pointer)
 
 
 def _check_layers(first: ModelProfile, profile: ModelProfile, pointer: str) -> None:
     expected, found = [layer.id for layer in first.layers], [layer.id for layer in profile.layers]
+    present = set(found)
     for name in expected:
-        if name not in found:
+        if name not in present:
             message = f"the profile of {profile.device.kind!r} lacks layer {name!r}"
             raise ProblemError(message, code="profile_incomplete", pointer=f"{pointer}/layers")
     for number, name in enumerate(found):
         if number >= len(expected) or expected[number] != name:
             message = f"the profile of {profile.device.kind!r} has layer {name!r} at {number}, which the first has not"
             raise ProblemError(message, code="profile_extra_layer", pointer=f"{pointer}/layers/{number}")
+
+
+def _check_model(first: ModelProfile, profile: ModelProfile, pointer: str) -> None:
+    """Equal fingerprints, and equal facts that the plan copies from one of the profiles."""
+    facts = [
+        ("model/fingerprint", first.model.fingerprint, profile.model.fingerprint),
+        ("model/reads", first.model.reads, profile.model.reads),
+        ("model/tied", first.model.tied, profile.model.tied),
+    ]
+    for field, expected, found in facts:
+        if expected != found:
+            message = f"profiles of two different models ({field} differs), expected one model on each device kind"
+            raise ProblemError(message, code="model_mismatch", pointer=f"{pointer}/{field}")
 
 
 def _check_precision(profiles: tuple[ModelProfile, ...], workload: Workload) -> None:

@@ -5,7 +5,8 @@ are used. Equal layers share a ``fingerprint`` and are measured once: ``layers``
 ``measurements`` what each different layer costs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -218,15 +219,18 @@ class ModelProfile(Contract):
             raise found
         return self
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The profile's id: SHA-256 over its canonical JSON."""
         return document_digest(self)
 
+    @cached_property
+    def points_by_fingerprint(self) -> Mapping[str, tuple[Point, ...]]:
+        return {measurement.fingerprint: measurement.points for measurement in self.measurements}
+
     def points_of(self, layer: int) -> tuple[Point, ...]:
         """The points of a layer, by its number."""
-        fingerprint = self.layers[layer].fingerprint
-        return next(m.points for m in self.measurements if m.fingerprint == fingerprint)
+        return self.points_by_fingerprint[self.layers[layer].fingerprint]
 
     def usable_points(self, layer: int) -> Iterator[Point]:
         """The points of a layer that carry times."""

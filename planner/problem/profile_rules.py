@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from pydantic_core import PydanticCustomError
 
 from planner.problem.contract import fault, first_repeated
+from planner.units import NS_PER_SECOND
 
 if TYPE_CHECKING:
-    from planner.problem.profile import Layer, Measurement, ModelProfile, Point
+    from planner.problem.profile import Measurement, ModelProfile, Point
 
 __all__ = ["graph_fault", "profile_fault"]
 
@@ -64,43 +65,49 @@ def _times_are_plausible(profile: ModelProfile) -> _Found:
     timed = [s for m in profile.measurements for p in m.points for s in (p.forward, p.backward) if s is not None]
     if timed and all(s.p90_ns == 0 for s in timed):
         return fault("all_zero", "every time is 0 ns, expected measured times")
-    return next((found for layer in profile.layers if (found := _rate_fault(profile, layer)) is not None), None)
+    return _rate_fault(profile)
 
 
-def _rate_fault(profile: ModelProfile, layer: Layer) -> _Found:
+def _rate_fault(profile: ModelProfile) -> _Found:
     """A time in a wrong unit shows as an impossible rate: above 2x the peak or below 1e-6 of it."""
-    peak, flops = profile.device.peak_flops_per_s, layer.forward_flops_per_token
-    if not peak or not flops:
-        return None
-    measurement = next(m for m in profile.measurements if m.fingerprint == layer.fingerprint)
-    for point in measurement.points:
-        if point.forward is None or point.forward.median_ns == 0:
-            continue
-        tokens = point.micro_batch_size * point.sequence_length
-        rate = flops * tokens / point.tensor / point.context / point.forward.median_ns * 1e9
-        if not 1e-6 * peak <= rate <= 2 * peak:
-            share = rate / peak
-            return fault(
-                "implausible_unit", f"layer {layer.id!r} runs at {share:.3g} of the device's peak: wrong unit?"
-            )
+    peak = profile.device.peak_flops_per_s
+    speeds = {m.fingerprint: [_tokens_per_s(p) for p in m.points if _is_timed(p)] for m in profile.measurements}
+    extremes = {fingerprint: (min(found), max(found)) for fingerprint, found in speeds.items() if found}
+    for layer in profile.layers:
+        for tokens_per_s in extremes.get(layer.fingerprint, ()):
+            share = tokens_per_s * (layer.forward_flops_per_token or 0) / peak if peak else 0.0
+            if share and not 1e-6 <= share <= 2:
+                message = f"layer {layer.id!r} runs at {share:.3g} of the device's peak: wrong unit?"
+                return fault("implausible_unit", message)
     return None
+
+
+def _is_timed(point: Point) -> bool:
+    return point.forward is not None and point.forward.median_ns > 0
+
+
+def _tokens_per_s(point: Point) -> float:
+    """Tokens that one rank computes in a second of its forward."""
+    assert point.forward is not None
+    tokens = point.micro_batch_size * point.sequence_length
+    return tokens / point.tensor / point.context / point.forward.median_ns * NS_PER_SECOND
 
 
 def _memory_grows(profile: ModelProfile) -> _Found:
+    """Saved bytes do not fall as the micro-batch alone grows: each point against the fullest smaller one."""
     for measurement in profile.measurements:
-        for smaller in measurement.points:
-            for larger in measurement.points:
-                if _grows(smaller, larger) and _falls(smaller.saved_bytes, larger.saved_bytes):
-                    return fault(
-                        "non_monotone",
-                        f"{_who(profile, measurement)} saves {smaller.saved_bytes} bytes at micro-batch "
-                        f"{smaller.micro_batch_size} but {larger.saved_bytes} at {larger.micro_batch_size}",
-                    )
+        fullest: dict[tuple[int, ...], Point] = {}
+        for point in sorted(measurement.points, key=_shape):
+            smaller = fullest.get(_shape(point)[1:])
+            if smaller is not None and _falls(smaller.saved_bytes, point.saved_bytes):
+                return fault(
+                    "non_monotone",
+                    f"{_who(profile, measurement)} saves {smaller.saved_bytes} bytes at micro-batch "
+                    f"{smaller.micro_batch_size} but {point.saved_bytes} at {point.micro_batch_size}",
+                )
+            if smaller is None or (point.saved_bytes or 0) > (smaller.saved_bytes or 0):
+                fullest[_shape(point)[1:]] = point
     return None
-
-
-def _grows(smaller: Point, larger: Point) -> bool:
-    return smaller.micro_batch_size < larger.micro_batch_size and _shape(smaller)[1:] == _shape(larger)[1:]
 
 
 def _falls(before: int | None, after: int | None) -> bool:
