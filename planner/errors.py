@@ -17,6 +17,8 @@ PlannerError                     code, message, pointer (JSON pointer or place),
 ├── DeviceError                  device missing, busy or locked
 ├── OutputError                  an output cannot be written
 ├── ServerError                  a server cannot be reached or refused
+├── RequestError                 an HTTP request is refused for other reasons than its document: method, not_found, ...
+├── StoreError                   the store of a service cannot answer: integrity, store_busy, disk_full
 └── SettingsError                bad settings of a service
 """
 
@@ -38,9 +40,11 @@ __all__ = [
     "PlannerError",
     "PriceError",
     "ProblemError",
+    "RequestError",
     "ServerError",
     "SettingsError",
     "SolverError",
+    "StoreError",
     "UnsupportedPlanError",
 ]
 
@@ -151,6 +155,14 @@ class OutputError(PlannerError):
 
 class ServerError(PlannerError):
     """A server cannot be reached or refused."""
+
+
+class RequestError(PlannerError):
+    """An HTTP request is refused for other reasons than the document that it carries."""
+
+
+class StoreError(PlannerError):
+    """The store of a service cannot answer."""
 
 
 class SettingsError(PlannerError):

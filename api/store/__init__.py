@@ -1,0 +1,1 @@
+"""The database of profiles, clusters, plans, answers and searches."""

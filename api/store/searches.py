@@ -1,0 +1,245 @@
+"""Searches in SQL: accept, claim, beat, publish; each function is a part of a transaction of the caller.
+
+Claims carry a random token (a fencing token): whoever lost his claim changes no row. Leases end on the monotonic clock
+of the machine's current boot, so that a jump of the wall clock neither ends nor doubles one.
+"""
+
+import secrets
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, func, insert, select, tuple_, update
+from sqlalchemy.dialects.sqlite import insert as insert_or
+
+from api.store import documents
+from api.store.store import (
+    Accepted,
+    Claim,
+    Finished,
+    NewSearch,
+    Position,
+    QueueCounts,
+    Search,
+    SearchFailure,
+)
+from api.store.tables import answers, searches
+from planner.errors import RequestError
+from planner.plan.answer import Progress
+
+__all__ = [
+    "Running",
+    "accept",
+    "beat",
+    "cancel",
+    "claim",
+    "counts",
+    "end",
+    "find",
+    "listed",
+    "publish",
+    "release",
+    "report",
+    "running",
+    "take_back",
+]
+
+_LIVE = ("queued", "running")
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_NO_CLAIM: dict[str, None] = {"token": None, "owner": None, "lease_boot": None, "lease_end_ns": None}
+
+
+class Running(NamedTuple):
+    """A claim as it stands in the store."""
+
+    claim: Claim
+    owner: str
+    lease_over: bool
+
+
+def _boot_id() -> str:
+    """Names this boot of this machine: monotonic clocks of one boot can be compared."""
+    return _BOOT.read_text(encoding="ascii").strip()
+
+
+def accept(connection: Connection, new: NewSearch, *, most_waiting: int) -> Accepted:
+    """The stored answer or the live search of a request, else a new search with its documents."""
+    digest = new.request_digest
+    answer_id = connection.execute(
+        select(answers.c.answer_id).where(answers.c.request_digest == digest)
+    ).scalar_one_or_none()
+    if answer_id is not None:
+        return Accepted(None, answer_id)
+    row = connection.execute(
+        select(searches).where(searches.c.request_digest == digest, searches.c.state.in_(_LIVE))
+    ).one_or_none()
+    if row is not None:
+        return Accepted(_search(row), None)
+    waiting = counts(connection).waiting
+    if waiting >= most_waiting:
+        raise RequestError(f"{waiting} searches wait already, the limit is {most_waiting}", code="queue_full")
+    for document in new.documents:
+        documents.put(connection, document)
+    return Accepted(_insert(connection, new), None)
+
+
+def _insert(connection: Connection, new: NewSearch) -> Search:
+    now_ns, search_id = time.time_ns(), secrets.token_hex(16)
+    connection.execute(
+        insert(searches).values(
+            id=search_id,
+            request_digest=new.request_digest,
+            request_id=new.request_id,
+            state="queued",
+            attempt=0,
+            created_ns=now_ns,
+            updated_ns=now_ns,
+        )
+    )
+    return Search(search_id, new.request_digest, "queued", 0, None, None, None, now_ns, now_ns)
+
+
+def find(connection: Connection, search_id: str) -> Search | None:
+    row = connection.execute(select(searches).where(searches.c.id == search_id)).one_or_none()
+    return None if row is None else _search(row)
+
+
+def listed(connection: Connection, *, after: Position | None, size: int) -> tuple[Search, ...]:
+    """From new to old."""
+    query = select(searches)
+    if after is not None:
+        query = query.where(tuple_(searches.c.created_ns, searches.c.id) < tuple_(after.created_ns, after.id))
+    rows = connection.execute(query.order_by(searches.c.created_ns.desc(), searches.c.id.desc()).limit(size))
+    return tuple(_search(row) for row in rows)
+
+
+def cancel(connection: Connection, search_id: str) -> Search | None:
+    """Cancelled where it was live; its claim, if there is one, is lost with that."""
+    connection.execute(
+        update(searches)
+        .where(searches.c.id == search_id, searches.c.state.in_(_LIVE))
+        .values(state="cancelled", updated_ns=time.time_ns(), **_NO_CLAIM)
+    )
+    return find(connection, search_id)
+
+
+def claim(connection: Connection, owner: str, *, lease_ns: int) -> Claim | None:
+    """The oldest waiting search."""
+    row = connection.execute(
+        select(searches.c.id, searches.c.attempt, searches.c.request_id)
+        .where(searches.c.state == "queued")
+        .order_by(searches.c.created_ns, searches.c.id)
+        .limit(1)
+    ).one_or_none()
+    if row is None:
+        return None
+    found = Claim(row.id, secrets.token_hex(16), row.attempt + 1, row.request_id)
+    connection.execute(
+        update(searches)
+        .where(searches.c.id == row.id)
+        .values(
+            state="running",
+            attempt=found.attempt,
+            token=found.token,
+            owner=owner,
+            progress=None,
+            updated_ns=time.time_ns(),
+            **_lease(lease_ns),
+        )
+    )
+    return found
+
+
+def _lease(lease_ns: int) -> dict[str, Any]:
+    return {"lease_boot": _boot_id(), "lease_end_ns": time.monotonic_ns() + lease_ns}
+
+
+def beat(connection: Connection, held: Claim, *, lease_ns: int) -> bool:
+    return _change(connection, held, **_lease(lease_ns))
+
+
+def report(connection: Connection, held: Claim, progress: Progress) -> None:
+    _change(connection, held, progress=progress.model_dump_json())
+
+
+def publish(connection: Connection, held: Claim, finished: Finished) -> bool:
+    """End the search with its answer, documents included; False where the claim is lost."""
+    if not _change(connection, held, state="succeeded", answer_id=finished.answer.id, **_NO_CLAIM):
+        return False
+    for document in (finished.answer, finished.plan):
+        if document is not None:
+            documents.put(connection, document)
+    if finished.reusable:
+        digest = select(searches.c.request_digest).where(searches.c.id == held.search_id).scalar_subquery()
+        connection.execute(
+            insert_or(answers)
+            .values(request_digest=digest, answer_id=finished.answer.id, created_ns=time.time_ns())
+            .on_conflict_do_nothing()
+        )
+    return True
+
+
+def end(connection: Connection, held: Claim, failure: SearchFailure) -> bool:
+    """End the search without an answer."""
+    values = {"failure_code": failure.code, "failure_message": failure.message[:1024]}
+    return _change(connection, held, state="failed", **values, **_NO_CLAIM)
+
+
+def release(connection: Connection, held: Claim) -> None:
+    """Back to the queue; the attempt does not count."""
+    _change(connection, held, state="queued", attempt=held.attempt - 1, progress=None, **_NO_CLAIM)
+
+
+def _change(connection: Connection, held: Claim, **values: object) -> bool:
+    """Only while the token is still the claim's."""
+    found = connection.execute(
+        update(searches)
+        .where(searches.c.id == held.search_id, searches.c.token == held.token)
+        .values(updated_ns=time.time_ns(), **values)
+    )
+    return found.rowcount == 1
+
+
+def running(connection: Connection) -> tuple[Running, ...]:
+    """Every claim that is held, by whom, and whether its lease is over."""
+    now_ns, boot = time.monotonic_ns(), _boot_id()
+    rows = connection.execute(select(searches).where(searches.c.state == "running"))
+    return tuple(
+        Running(
+            Claim(row.id, row.token, row.attempt, row.request_id),
+            row.owner,
+            row.lease_boot != boot or row.lease_end_ns < now_ns,
+        )
+        for row in rows
+    )
+
+
+def take_back(connection: Connection, lost: Claim, *, most_attempts: int) -> None:
+    """A lost attempt: run again, or fail after the last one."""
+    if lost.attempt >= most_attempts:
+        message = f"attempt {lost.attempt} of {most_attempts} was lost: its service died or fell silent"
+        end(connection, lost, SearchFailure("solver_crash", message))
+    else:
+        _change(connection, lost, state="queued", progress=None, **_NO_CLAIM)
+
+
+def counts(connection: Connection) -> QueueCounts:
+    rows = connection.execute(
+        select(searches.c.state, func.count()).where(searches.c.state.in_(_LIVE)).group_by(searches.c.state)
+    )
+    found = {str(row[0]): int(row[1]) for row in rows}
+    return QueueCounts(waiting=found.get("queued", 0), running=found.get("running", 0))
+
+
+def _search(row: Row[Any]) -> Search:
+    return Search(
+        id=row.id,
+        request_digest=row.request_digest,
+        state=row.state,
+        attempt=row.attempt,
+        progress=None if row.progress is None else Progress.model_validate_json(row.progress),
+        answer_id=row.answer_id,
+        failure=None if row.failure_code is None else SearchFailure(row.failure_code, row.failure_message),
+        created_ns=row.created_ns,
+        updated_ns=row.updated_ns,
+    )
