@@ -7,14 +7,13 @@ With any other model ``cut`` must name all modules that its forward calls, each 
 
 from collections.abc import Callable, Mapping, Sequence
 
-import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from planner.cutting.example import example_batch
 from planner.cutting.fingerprints import layer_fingerprint, model_fingerprint
 from planner.cutting.in_turn import named_parts, sequential_parts
 from planner.cutting.layer import CutLayer, CutModel, Part
+from planner.cutting.meta import call_on_meta
 from planner.cutting.names import TensorNames, tensor_names
 from planner.cutting.sharing import tied_weights
 from planner.errors import ModelError
@@ -29,9 +28,10 @@ def cut_model(model: nn.Module, cut: Sequence[str] | None = None) -> CutModel:
     names = tensor_names(model)
     _refuse_left_out(parts, names)
     config = getattr(model, "config", None)
+    shapes = _input_shapes(model, parts)
     layers = tuple(
-        _layer(part, names, shape=shape, config=config)
-        for part, shape in zip(parts, _input_shapes(model, parts), strict=True)
+        _layer(part, names, shape=shape, fingerprint=layer_fingerprint(part, shape, is_last=is_last, config=config))
+        for part, shape, is_last in zip(parts, shapes, _last_alone(len(parts)), strict=True)
     )
     ids = tuple(part.id for part in parts)
     return CutModel(
@@ -118,22 +118,22 @@ def _refuse_left_out(parts: tuple[Part, ...], names: TensorNames) -> None:
 def _input_shapes(model: nn.Module, parts: tuple[Part, ...]) -> list[tuple[int, ...] | None]:
     """Of each layer the shape of its input behind samples and tokens; None for the first, which reads the batch."""
     shapes: list[tuple[int, ...] | None] = [None]
-    value = example_batch(model, 2, 3).to("meta")
+    value = example_batch(model, 2, 3)
     for part in parts[:-1]:
-        value = _on_meta(part.module, value)
+        output = call_on_meta(part.module, value)
+        if not isinstance(output, Tensor):
+            found = type(output).__name__
+            raise ModelError(f"layer {part.id!r} gives {found}, expected one tensor", code="not_a_tensor")
+        value = output
         shapes.append(tuple(value.shape[2:]) if value.ndim > 2 else tuple(value.shape[1:]))
     return shapes
 
 
-def _on_meta(module: nn.Module, value: Tensor) -> Tensor:
-    tensors = {name: torch.empty_like(t, device="meta") for name, t in module.named_parameters()}
-    tensors |= {name: torch.empty_like(t, device="meta") for name, t in module.named_buffers()}
-    with torch.no_grad():
-        output: Tensor = functional_call(module, tensors, (value,))
-    return output
+def _last_alone(num_layers: int) -> list[bool]:
+    return [number == num_layers - 1 for number in range(num_layers)]
 
 
-def _layer(part: Part, names: TensorNames, *, shape: tuple[int, ...] | None, config: object) -> CutLayer:
+def _layer(part: Part, names: TensorNames, *, shape: tuple[int, ...] | None, fingerprint: str) -> CutLayer:
     parameters: dict[str, nn.Parameter] = {}
     local_names: dict[str, list[str]] = {}
     for local, parameter in part.module.named_parameters(remove_duplicate=False):
@@ -155,7 +155,7 @@ def _layer(part: Part, names: TensorNames, *, shape: tuple[int, ...] | None, con
         parameters=parameters,
         buffers=buffers,
         local_names=places,
-        fingerprint=layer_fingerprint(part, shape, config),
+        fingerprint=fingerprint,
         causal=part.causal,
         splittable=trained and shape is not None,
     )

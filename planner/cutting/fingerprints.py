@@ -19,13 +19,17 @@ __all__ = ["layer_fingerprint", "model_fingerprint"]
 _TRANSIENT = frozenset({"_name_or_path", "transformers_version", "architectures", "id2label", "label2id", "use_cache"})
 
 
-def layer_fingerprint(part: Part, input_shape: Sequence[int] | None, config: object) -> Digest:
-    """What one layer costs depends on this; ``input_shape`` without samples and tokens, None: reads the batch."""
+def layer_fingerprint(part: Part, input_shape: Sequence[int] | None, *, is_last: bool, config: object) -> Digest:
+    """What one layer costs depends on this; ``input_shape`` without samples and tokens, None: reads the batch.
+
+    The last layer is another one than its equals: the loss is computed with it.
+    """
     return canonical_digest(
         {
             "modules": _modules(part.module),
             "tensors": _tensors(part.module.named_parameters(remove_duplicate=False)),
             "input": None if input_shape is None else list(input_shape),
+            "last": is_last,
             "config": _settings(config),
         }
     )

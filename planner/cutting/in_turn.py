@@ -8,12 +8,11 @@ output out; every module runs once with that one tensor.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from planner.cutting.example import example_batch
 from planner.cutting.layer import Part
+from planner.cutting.meta import call_on_meta
 from planner.errors import ModelError
 from planner.problem.profile import LayerKind
 
@@ -121,10 +120,7 @@ class _Watch:
 
 
 def _run_on_meta(model: nn.Module, batch: Tensor) -> Tensor:
-    tensors = {name: torch.empty_like(t, device="meta") for name, t in model.named_parameters()}
-    tensors |= {name: torch.empty_like(t, device="meta") for name, t in model.named_buffers()}
-    with torch.no_grad():
-        output: object = functional_call(model, tensors, (batch,))
+    output = call_on_meta(model, batch)
     if not isinstance(output, Tensor):
         raise _refused("not_a_tensor", f"the model gives {type(output).__name__}, expected one tensor")
     return output
