@@ -4,6 +4,7 @@ from planner.errors import (
     DeviceError,
     DocumentError,
     InfeasibleError,
+    ModelError,
     OutputError,
     PlanError,
     PlannerError,
@@ -59,6 +60,7 @@ _CODES: tuple[tuple[type[PlannerError], int], ...] = (  # the first class that f
     (ProblemError, INVALID),
     (PriceError, INVALID),
     (InputFileError, INVALID),
+    (ModelError, INVALID),
     (InfeasibleError, INFEASIBLE),
     (OutputError, OUTPUT),
     (DeviceError, DEVICE),
@@ -71,6 +73,6 @@ def exit_code(error: PlannerError) -> int:
     """What the command exits with after ``error``."""
     if isinstance(error, SolverError):
         return NO_PLAN_IN_TIME if error.code == "no_plan_in_time" else UNEXPECTED
-    if error.code in ("model_invalid", "usage"):
+    if error.code == "usage":
         return INVALID
     return next((code for kind, code in _CODES if isinstance(error, kind)), UNEXPECTED)

@@ -15,6 +15,7 @@ from planner.problem.contract import Contract
 from planner.problem.profile import ModelProfile
 from planner.problem.reading import read_document
 from planner.problem.workload import Workload
+from planner.simulate.run_record import RunRecord
 
 __all__ = [
     "LARGEST_FILE_BYTES",
@@ -23,6 +24,7 @@ __all__ = [
     "read_contract",
     "read_plan",
     "read_profile",
+    "read_run",
     "read_workload",
 ]
 
@@ -90,12 +92,21 @@ def read_profile(path: Path) -> ModelProfile:
 
 def read_plan(path: Path) -> Plan:
     """A plan; whatever is wrong with its file, the file is refused."""
-    try:
-        plan = read_contract(path, Plan)
-    except DocumentError as error:
-        raise RefusedFileError(error.faults) from None
+    plan = _read_or_refuse(path, Plan)
     _check_name(path, plan.digest)
     return plan
+
+
+def read_run(path: Path) -> RunRecord:
+    """What a run of a plan wrote; refused like a plan."""
+    return _read_or_refuse(path, RunRecord)
+
+
+def _read_or_refuse(path: Path, kind: type[_Document]) -> _Document:
+    try:
+        return read_contract(path, kind)
+    except DocumentError as error:
+        raise RefusedFileError(error.faults) from None
 
 
 def _check_name(path: Path, digest: str) -> None:

@@ -22,10 +22,11 @@ _INVALID_STATUSES = (400, 409, 413, 415, 422)  # our request is wrong, the serve
 
 
 class Reply(NamedTuple):
-    """An accepted request: its status, headers and JSON value."""
+    """An accepted request: its status, headers, bytes and JSON value."""
 
     status: int
     headers: Message
+    body: bytes
     value: object
 
     @property
@@ -93,7 +94,8 @@ class Server:
         request.add_header("Accept", "application/json, application/problem+json")
         try:
             with self._opener.open(request, timeout=self._timeout_s + extra_s) as answer:
-                return Reply(answer.status, answer.headers, _value(answer.read(_LARGEST_REPLY_BYTES + 1)))
+                body = answer.read(_LARGEST_REPLY_BYTES + 1)
+                return Reply(answer.status, answer.headers, body, _value(body))
         except urllib.error.HTTPError as error:
             with error:
                 raise _refusal(error.code, error.read(_LARGEST_REPLY_BYTES + 1)) from None

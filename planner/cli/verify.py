@@ -1,0 +1,104 @@
+"""``planner verify``: predicted against measured."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli.options import (
+    JsonOption,
+    OptionalClusterOption,
+    OptionalProfilesOption,
+    OptionalWorkloadOption,
+    PlanArgument,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from planner.plan.plan import Plan
+    from planner.simulate.compare import Comparison
+    from planner.simulate.timeline import Timeline
+
+__all__ = ["verify"]
+
+_MOST_STEPS_SHOWN = 50
+_MOST_DEVIATIONS_SHOWN = 8
+
+
+def verify(
+    plan_file: PlanArgument,
+    run_file: Annotated[Path, typer.Argument(metavar="RUN", help="A run/1 file that a run of the plan wrote.")],
+    profiles: OptionalProfilesOption = None,
+    cluster: OptionalClusterOption = None,
+    workload: OptionalWorkloadOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Compare the measured steps of a run with the plan's prediction.
+
+    With --profile, --cluster and --workload the prediction is made anew and each instruction is compared too.
+    """
+    from planner.cli.files import read_plan, read_run
+    from planner.cli.output import emit_json, show_tables
+    from planner.cli.problem_files import optional_problem
+    from planner.simulate.compare import compare
+    from planner.simulate.run_record import recorded_timeline
+
+    plan, record = read_plan(plan_file), read_run(run_file)
+    predicted: Timeline | None = None
+    problem = optional_problem(profiles, cluster, workload)
+    if problem is not None:
+        from planner.costs.price import price_plan
+        from planner.simulate.simulate import simulate
+
+        predicted = simulate(plan, price_plan(plan, problem))
+    comparison = compare(plan, record, predicted=predicted)
+    if json_output:
+        emit_json(_as_json(plan, comparison))
+        return
+    show_tables(*_tables(plan, comparison))
+    measured = [found for step in record.steps if (found := recorded_timeline(plan, step)) is not None]
+    if measured:
+        from planner.cli.drawing import draw_timeline
+        from planner.cli.output import terminal_columns
+
+        show_tables(
+            "", "timeline (measured, last recorded step)", draw_timeline(measured[-1], width=terminal_columns())
+        )
+
+
+def _as_json(plan: "Plan", comparison: "Comparison") -> dict[str, object]:
+    return {
+        "plan": plan.digest,
+        "predicted_ns": comparison.predicted_ns,
+        "measured_ns": comparison.measured_ns,
+        "error": comparison.error,
+        "median_error": comparison.median_error,
+        "steps": [step._asdict() for step in comparison.steps],
+        "deviations": [deviation._asdict() for deviation in comparison.deviations],
+    }
+
+
+def _tables(plan: "Plan", comparison: "Comparison") -> "list[RenderableType]":
+    from planner.cli.plan_tables import facts_table, new_table
+    from planner.units import time_text
+
+    facts = [
+        ("plan", plan.digest),
+        ("predicted step", time_text(comparison.predicted_ns)),
+        ("measured step", f"{time_text(comparison.measured_ns)} (median of {len(comparison.steps)})"),
+        ("error", f"{comparison.error:+.1%} of the median step; median |error| {comparison.median_error:.1%}"),
+    ]
+    steps = new_table("steps", ["#step", "#measured", "#error"])
+    for step in comparison.steps[:_MOST_STEPS_SHOWN]:
+        steps.add_row(str(step.number), time_text(step.measured_ns), f"{step.error:+.1%}")
+    tables: list[RenderableType] = [facts_table("predicted against measured", facts), "", steps]
+    if comparison.deviations:
+        parts = new_table(
+            "instructions, costliest deviation first", ["#stage", "", "#predicted", "#measured", "#error"]
+        )
+        for found in comparison.deviations[:_MOST_DEVIATIONS_SHOWN]:
+            times = (time_text(found.predicted_ns), time_text(found.measured_ns), f"{found.error:+.1%}")
+            parts.add_row(str(found.stage), found.operation, *times)
+        tables += ["", parts]
+    return tables
