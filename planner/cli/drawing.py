@@ -26,8 +26,8 @@ class _Cell(NamedTuple):
     operation: str
 
 
-def draw_timeline(timeline: Timeline, *, width: int) -> Text:
-    """All groups, then a scale; ``width`` = columns of the whole drawing."""
+def draw_timeline(timeline: Timeline, *, width: int, end: str | None = None) -> Text:
+    """All groups, then a scale; ``width`` = columns of the drawing, ``end`` = what stands at its end (the step)."""
     label = f"group {len(timeline.events) - 1} "
     columns = max(10, width - len(label))
     text = Text(no_wrap=True)
@@ -36,8 +36,8 @@ def draw_timeline(timeline: Timeline, *, width: int) -> Text:
         for cell in _cells(events, columns, timeline.step_ns):
             text.append(cell.character, style=_STYLES.get(cell.operation, "dim"))
         text.append("\n")
-    end = time_text(timeline.step_ns)
-    text.append(" " * len(label) + "0" + end.rjust(columns - 1))
+    scale = time_text(timeline.step_ns) if end is None else end
+    text.append(" " * len(label) + "0" + scale.rjust(columns - 1))
     return text
 
 

@@ -8,7 +8,7 @@ from rich.table import Table
 from planner.plan.plan import Plan, Stage
 from planner.units import bytes_text, time_text
 
-__all__ = ["facts_table", "group_table", "new_table", "plan_summary", "stage_table", "torchrun_lines"]
+__all__ = ["counted", "facts_table", "group_table", "new_table", "plan_summary", "stage_table", "torchrun_lines"]
 
 _MASTER_PORT = 29500
 
@@ -41,12 +41,18 @@ def plan_summary(plan: Plan) -> list[tuple[str, str]]:
         ("plan", plan.digest),
         ("problem", plan.problem),
         ("precision", plan.precision),
-        ("ranks", f"{plan.num_ranks} on {len(plan.nodes)} nodes"),
-        ("layers", f"{plan.graph.num_layers} in {len(plan.stages)} stages on {len(plan.groups)} groups"),
+        ("ranks", f"{plan.num_ranks} on {counted(len(plan.nodes), 'node')}"),
+        ("layers", f"{plan.graph.num_layers} in {counted(len(plan.stages), 'stage')}"),
+        ("groups", f"{len(plan.groups)}, one stream each"),
         ("routes", ", ".join("-".join(map(str, route)) for route in plan.routes)),
         ("micro-batches", micro_batches),
     ]
     return facts + _prediction_facts(plan) + _provenance_facts(plan)
+
+
+def counted(number: int, word: str) -> str:
+    """``1 node``, ``2 nodes``."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _prediction_facts(plan: Plan) -> list[tuple[str, str]]:
@@ -83,7 +89,10 @@ def _mesh_text(stage: Stage) -> str:
 
 
 def _recompute_text(stage: Stage) -> str:
-    return ", ".join(f"{kind} {len(layers)} layers" for kind, layers in stage.recompute.items() if layers) or "none"
+    return (
+        ", ".join(f"{kind} {counted(len(layers), 'layer')}" for kind, layers in stage.recompute.items() if layers)
+        or "none"
+    )
 
 
 def group_table(plan: Plan) -> Table:

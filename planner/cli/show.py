@@ -61,19 +61,18 @@ def show(
         emit_json(_as_json(plan, timeline if problem else None, commands))
         return
     heading = "timeline (predicted)" if problem else "timeline (order only: every layer costs the same)"
+    drawing = _drawing(timeline, None if problem else "one step")
     show_tables(facts_table("plan", plan_summary(plan)), "", group_table(plan), "", stage_table(plan), "", heading)
-    show_tables(
-        _drawing(timeline), "", "start with" if len(commands) == 1 else "start with, on each host in this order"
-    )
+    show_tables(drawing, "", "start with" if len(commands) == 1 else "start with, on each host in this order")
     for line in commands:
         typer.echo(f"  {line}")
 
 
-def _drawing(timeline: "Timeline") -> "Text":
+def _drawing(timeline: "Timeline", end: str | None) -> "Text":
     from planner.cli.drawing import draw_timeline
     from planner.cli.output import terminal_columns
 
-    return draw_timeline(timeline, width=terminal_columns())
+    return draw_timeline(timeline, width=terminal_columns(), end=end)
 
 
 def _as_json(plan: "Plan", timeline: "Timeline | None", commands: list[str]) -> dict[str, object]:
