@@ -4,6 +4,7 @@ The place in the stream is not repeated here: an instruction also waits for the 
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -39,20 +40,14 @@ class Dependencies:
     def neighbours(self) -> dict[tuple[int, int], Neighbours]:
         """(route, stage) -> neighbours."""
         return {
-            (number, stage): _neighbours(self._plan, route, stage, self._gives_back)
+            (number, stage): found
             for number, route in enumerate(self._plan.routes)
-            for stage in route
+            for stage, found in _route_neighbours(self._plan, route, self._gives_back).items()
         }
 
-    @cached_property
-    def _operations(self) -> dict[Visit, tuple[Operation, ...]]:
-        """The operations of each visit in the order of the stream."""
-        operations: dict[Visit, tuple[Operation, ...]] = defaultdict(tuple)
-        for stream in self._plan.instructions:
-            for instruction in stream:
-                if instruction.operation not in ("G", "U"):
-                    operations[instruction.visit] += (instruction.operation,)
-        return dict(operations)
+    @property
+    def _operations(self) -> Mapping[Visit, str]:
+        return self._plan.visit_operations
 
     @cached_property
     def _gives_back(self) -> frozenset[int]:
@@ -71,8 +66,9 @@ class Dependencies:
 
     def last_backward(self, visit: Visit) -> Instruction | None:
         """The instruction after which nothing of the visit is kept: the later of I and W in the stream, or the only."""
-        found = [operation for operation in self._operations[visit] if operation in BACKWARDS]
-        return Instruction(found[-1], *visit) if found else None
+        operations = self._operations[visit]
+        place, operation = max((operations.rfind(backward), backward) for backward in BACKWARDS)
+        return Instruction(operation, *visit) if place >= 0 else None
 
     def recomputes(self, visit: Visit) -> bool:
         """Whether the stream brings the visit back with an R."""
@@ -147,13 +143,18 @@ class Dependencies:
         return tuple(Wait("sum", Instruction("G", stage, instruction.number)) for stage in stages)
 
 
-def _neighbours(plan: Plan, route: tuple[int, ...], stage: int, gives_back: frozenset[int]) -> Neighbours:
-    holder = {layer: number for number in route for layer in plan.stages[number].layers}
-    reads, readers = set[int](), set[int]()
+def _route_neighbours(plan: Plan, route: tuple[int, ...], gives_back: frozenset[int]) -> dict[int, Neighbours]:
+    """The neighbours of every stage of a route."""
+    holder = {layer: stage for stage in route for layer in plan.stages[stage].layers}
+    reads: dict[int, set[int]] = defaultdict(set)
+    readers: dict[int, set[int]] = defaultdict(set)
     for layer, layer_reads in enumerate(plan.graph.layer_reads):
-        for source in (*layer_reads.sources, *layer_reads.detached):
-            if holder[layer] == stage:
-                reads.add(holder[source])
-            if holder[source] == stage and source in layer_reads.sources and holder[layer] in gives_back:
-                readers.add(holder[layer])
-    return Neighbours(tuple(sorted(reads - {stage})), tuple(sorted(readers - {stage})))
+        reader = holder[layer]
+        reads[reader].update(holder[source] for source in (*layer_reads.sources, *layer_reads.detached))
+        if reader in gives_back:
+            for source in layer_reads.sources:
+                readers[holder[source]].add(reader)
+    return {
+        stage: Neighbours(tuple(sorted(reads[stage] - {stage})), tuple(sorted(readers[stage] - {stage})))
+        for stage in route
+    }

@@ -4,6 +4,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from planner.plan.dependencies import Dependencies
+from planner.plan.instruction import BACKWARDS, Visit
 from planner.plan.plan import Plan
 
 __all__ = ["Piece", "pieces", "staleness", "weight_stages"]
@@ -48,17 +49,40 @@ def _ranks(plan: Plan, stages: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def staleness(plan: Plan) -> tuple[int, ...]:
-    """By stage: most updates between a visit's F and its last backward; all 0 = the results of the unsplit model."""
+    """By stage: most updates between a visit's F and its last backward; all 0 = the results of the unsplit model.
+
+    A weight is updated once a rank, at the first U(.,n) of a stage that holds it: the U of a copy on the same group
+    updates this stage too.
+    """
     found = [0] * len(plan.stages)
+    copies = _copies(plan)
+    updates = [0] * len(plan.stages)
+    at_forward: dict[Visit, tuple[int, ...]] = {}
     for stream in plan.instructions:
-        updates: dict[int, int] = defaultdict(int)
-        at_forward: dict[tuple[int, int, int], int] = {}
         for instruction in stream:
             stage = instruction.stage
             if instruction.operation == "U":
                 updates[stage] += 1
             elif instruction.operation == "F":
-                at_forward[instruction.visit] = updates[stage]
-            elif instruction.operation in ("B", "I", "W") and instruction.visit in at_forward:
-                found[stage] = max(found[stage], updates[stage] - at_forward[instruction.visit])
+                at_forward[instruction.visit] = _applied(copies[stage], updates)
+            elif instruction.operation in BACKWARDS and instruction.visit in at_forward:
+                before, after = at_forward[instruction.visit], _applied(copies[stage], updates)
+                found[stage] = max(found[stage], *(b - a for a, b in zip(before, after, strict=True)))
     return tuple(found)
+
+
+def _applied(copies: tuple[tuple[int, ...], ...], updates: list[int]) -> tuple[int, ...]:
+    """Updates that the weights of a stage have seen, by set of holders."""
+    return tuple(max(updates[holder] for holder in holders) for holders in copies)
+
+
+def _copies(plan: Plan) -> list[tuple[tuple[int, ...], ...]]:
+    """By stage: the different sets of stages of its group (itself among them) that hold one of its weights."""
+    holders: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for number, stage in enumerate(plan.stages):
+        for weight in {plan.graph.weight_of[layer] for layer in stage.layers}:
+            holders[stage.group, weight].append(number)
+    return [
+        tuple(sorted({tuple(holders[stage.group, plan.graph.weight_of[layer]]) for layer in stage.layers}))
+        for stage in plan.stages
+    ]

@@ -4,17 +4,29 @@ Five lists over a layer graph and nodes; see docs/plan-contract.md. A plan check
 (``planner.plan.structure``, section 9 of the contract); what needs replay, prices or facts is ``planner/check/``.
 """
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
 from planner.plan.graph import LayerGraph, Node
-from planner.plan.instruction import Instruction, parse_instruction
+from planner.plan.instruction import VISIT_OPERATIONS, Instruction, Visit, parse_instruction
 from planner.plan.mesh import Mesh, Range
 from planner.plan.structure import structure_fault
 from planner.problem.canonical import document_digest
-from planner.problem.contract import Bytes, Contract, Count, Digest, FiniteFloat, Index, Many, Name, Nanoseconds
+from planner.problem.contract import (
+    MOST_RANKS,
+    Bytes,
+    Contract,
+    Count,
+    Digest,
+    FiniteFloat,
+    Index,
+    Many,
+    Name,
+    Nanoseconds,
+)
 from planner.problem.profile import Provenance as CostsProvenance
 from planner.problem.workload import Precision
 
@@ -100,12 +112,12 @@ class Plan(Contract):
     problem: Digest
     precision: Precision
     graph: LayerGraph
-    nodes: Many[Node]
-    groups: Many[Many[Index]]
-    stages: Many[Stage]
-    routes: Many[Many[Index]]
-    micro_batches: Many[MicroBatch]
-    streams: Many[str]
+    nodes: Annotated[Many[Node], Field(max_length=MOST_RANKS)]
+    groups: Annotated[Many[Many[Index]], Field(max_length=MOST_RANKS)]
+    stages: Annotated[Many[Stage], Field(max_length=2**17)]
+    routes: Annotated[Many[Many[Index]], Field(max_length=2**17)]
+    micro_batches: Annotated[Many[MicroBatch], Field(max_length=2**17)]
+    streams: Annotated[Many[str], Field(max_length=MOST_RANKS)]
     prediction: Prediction | None = None
     provenance: Provenance | None = None
 
@@ -122,12 +134,30 @@ class Plan(Contract):
         return document_digest(self, leave_out=frozenset({"prediction", "provenance"}))
 
     @cached_property
+    def parsed_streams(self) -> tuple[tuple[Instruction | None, ...], ...]:
+        """The streams, parsed; None where a text is no instruction: only while the plan checks itself."""
+        return tuple(tuple(parse_instruction(text) for text in stream.split(" ")) for stream in self.streams)
+
+    @cached_property
     def instructions(self) -> tuple[tuple[Instruction, ...], ...]:
-        """The streams, parsed; one tuple a group. Text that is no instruction was refused when the plan was made."""
-        return tuple(
-            tuple(found for text in stream.split() if (found := parse_instruction(text)) is not None)
-            for stream in self.streams
-        )
+        """The streams, parsed; one tuple a group."""
+        return tuple(tuple(i for i in stream if i is not None) for stream in self.parsed_streams)
+
+    @cached_property
+    def visit_operations(self) -> Mapping[Visit, str]:
+        """Visit -> its operations in the order of the stream, as text: ``FRB``, ``FIW``."""
+        operations: dict[Visit, str] = {}
+        for stream in self.instructions:
+            for operation, stage, number, slice_number in stream:
+                if operation in VISIT_OPERATIONS:
+                    visit = Visit(stage, number, slice_number)
+                    operations[visit] = operations.get(visit, "") + operation
+        return operations
+
+    @cached_property
+    def route_members(self) -> tuple[frozenset[int], ...]:
+        """The stages of each route, to ask whether a stage is on it."""
+        return tuple(frozenset(route) for route in self.routes)
 
     @cached_property
     def rank_nodes(self) -> tuple[int, ...]:

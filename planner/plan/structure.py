@@ -1,4 +1,4 @@
-"""What a plan checks about itself (docs/plan-contract.md section 9), one rule a function.
+"""What a plan checks about itself (docs/plan-contract.md section 9), one rule a function; streams: ``stream_rules``.
 
 The first broken rule is the answer; its code says which rule, its message the first bad place. Rules may rely on the
 rules before them in ``_RULES``.
@@ -6,24 +6,24 @@ rules before them in ``_RULES``.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic_core import PydanticCustomError
 
-from planner.plan.instruction import BACKWARDS, VISIT_OPERATIONS, Instruction, Visit, parse_instruction
-from planner.problem.contract import fault, first_repeated
+from planner.plan.mesh import Mesh
+from planner.plan.stream_rules import STREAM_RULES
+from planner.problem.contract import MOST_LAYERS, MOST_RANKS, fault, first_repeated
 from planner.problem.profile_rules import graph_fault
 
 if TYPE_CHECKING:
-    from planner.plan.plan import MicroBatch, Plan, Stage
+    from planner.plan.plan import Plan, Stage
 
-__all__ = ["MOST_INSTRUCTIONS", "structure_fault"]
+__all__ = ["structure_fault"]
 
-MOST_INSTRUCTIONS = 2_000_000
 _Found = PydanticCustomError | None
-_LEGAL_VISITS = frozenset({"", "B", "IW", "I", "W"})
+_MOST_HELD = 2**21
 
 
 def structure_fault(plan: Plan) -> _Found:
@@ -34,7 +34,9 @@ def structure_fault(plan: Plan) -> _Found:
 def _ranks_lie_in_one_group(plan: Plan) -> _Found:
     ranks = [rank for group in plan.groups for rank in group]
     if sorted(ranks) != list(range(len(ranks))) or not ranks:
-        return fault("ranks", f"groups hold the ranks {sorted(ranks)[:20]}, expected 0..n-1, each in one group")
+        return fault("ranks", f"groups hold the ranks {_shown(sorted(ranks))}, expected 0..n-1, each in one group")
+    if len(ranks) > MOST_RANKS:
+        return fault("limit", f"found {len(ranks)} ranks, expected at most {MOST_RANKS}")
     if any(not group for group in plan.groups):
         return fault("ranks", "a group without ranks")
     if plan.num_ranks != len(ranks):
@@ -48,6 +50,10 @@ def _ranks_lie_in_one_group(plan: Plan) -> _Found:
             "streams", f"found {len(plan.streams)} streams, expected one for each of {len(plan.groups)} groups"
         )
     return None
+
+
+def _shown(numbers: list[int]) -> str:
+    return f"{numbers[:16]} and {len(numbers) - 16} more" if len(numbers) > 16 else str(numbers)
 
 
 def _meshes_fit(plan: Plan) -> _Found:
@@ -74,13 +80,17 @@ def _mesh_fault(number: int, stage: Stage, num_ranks: int) -> _Found:
         return fault("mesh", f"stage {number}: a sharded border needs tensor > 1")
     listed = [layer for layers in stage.recompute.values() for layer in layers]
     if len(set(listed)) != len(listed) or any(layer not in stage.layers for layer in listed):
-        return fault("recompute", f"stage {number} recomputes {listed}, expected layers of the stage, each once")
+        return fault(
+            "recompute", f"stage {number} recomputes {_shown(listed)}, expected layers of the stage, each once"
+        )
     if any(list(layers) != sorted(layers) or not layers for layers in stage.recompute.values()):
         return fault("recompute", f"stage {number}: recompute lists ascend and are not empty")
     return None
 
 
 def _graph_is_sound(plan: Plan) -> _Found:
+    if plan.graph.num_layers > MOST_LAYERS:
+        return fault("limit", f"found {plan.graph.num_layers} layers, expected at most {MOST_LAYERS}")
     reads = [(r.layer, r.sources, r.detached) for r in plan.graph.reads]
     return graph_fault(plan.graph.num_layers, reads, plan.graph.tied)
 
@@ -103,46 +113,81 @@ def _routes_cover_the_layers(plan: Plan) -> _Found:
 
 
 def _nothing_idle_or_double(plan: Plan) -> _Found:
-    used_routes = {batch.route for batch in plan.micro_batches}
-    lists = [
-        ("stage", set(range(len(plan.stages))), {stage for route in plan.routes for stage in route}),
-        ("group", set(range(len(plan.groups))), {stage.group for stage in plan.stages}),
-        ("route", set(range(len(plan.routes))), used_routes),
-    ]
-    for name, stated, used in lists:
-        if stated != used:
-            return fault("idle", f"{name} {min(stated ^ used)} is not used, or used and not stated")
     if not plan.micro_batches:
         return fault("idle", "no micro-batches")
-    if first_repeated(stage.model_dump_json() for stage in plan.stages) is not None:
-        return fault("duplicate", "two stages are equal")
-    if first_repeated(plan.routes) is not None:
-        return fault("duplicate", "two routes are equal")
+    lists = [
+        ("stage", len(plan.stages), "route", {stage for route in plan.routes for stage in route}),
+        ("group", len(plan.groups), "stage", {stage.group for stage in plan.stages}),
+        ("route", len(plan.routes), "micro-batch", {batch.route for batch in plan.micro_batches}),
+    ]
+    for name, num_stated, user, used in lists:
+        if used - set(range(num_stated)):
+            return fault("idle", f"a {user} names {name} {max(used)}, expected 0..{num_stated - 1}")
+        if len(used) < num_stated:
+            return fault("idle", f"{name} {min(set(range(num_stated)) - used)} is idle: no {user} uses it")
+    repeated = first_repeated(_stage_key(stage) for stage in plan.stages)
+    if repeated is not None:
+        equal = [number for number, stage in enumerate(plan.stages) if _stage_key(stage) == repeated]
+        return fault("duplicate", f"stages {equal[0]} and {equal[1]} are equal")
+    route = first_repeated(plan.routes)
+    return None if route is None else fault("duplicate", f"two routes are equal, the second is {_second(plan, route)}")
+
+
+def _stage_key(stage: Stage) -> tuple[object, ...]:
+    return (stage.group, stage.first_layer, stage.end_layer, stage.mesh, frozenset(stage.recompute.items()))
+
+
+def _second(plan: Plan, route: object) -> int:
+    return [number for number, other in enumerate(plan.routes) if other == route][1]
+
+
+def _not_too_large(plan: Plan) -> _Found:
+    """Bounds the work of all rules after this one: none of them expands a count that is not bounded here."""
+    reads = sum(len(r.sources) + len(r.detached) for r in plan.graph.reads)
+    sizes = [
+        ("layers held by stages", sum(len(stage.layers) for stage in plan.stages), _MOST_HELD),
+        ("layers and reads on routes", len(plan.routes) * (plan.graph.num_layers + reads), _MOST_HELD),
+    ]
+    for name, found, most in sizes:
+        if found > most:
+            return fault("limit", f"found {found} {name}, expected at most {most}")
     return None
+
+
+class _Strictest(NamedTuple):
+    """Of a route: the stage that spreads samples most, and the one that needs the longest slices."""
+
+    data: int
+    data_stage: int
+    tokens: int
+    tokens_stage: int
+
+
+def _strictest(plan: Plan, route: tuple[int, ...]) -> _Strictest:
+    data, data_stage = max((plan.stages[stage].mesh.data, -stage) for stage in route)
+    tokens, tokens_stage = max((_least_tokens(plan.stages[stage].mesh), -stage) for stage in route)
+    return _Strictest(data, -data_stage, tokens, -tokens_stage)
+
+
+def _least_tokens(mesh: Mesh) -> int:
+    """Tokens of a slice that give every rank one token of each piece."""
+    pieces = mesh.context * (2 if mesh.exchange == "zigzag" else 1)
+    return pieces * (mesh.tensor if mesh.border == "sharded" else 1)
 
 
 def _micro_batches_fit(plan: Plan) -> _Found:
+    strictest = [_strictest(plan, route) for route in plan.routes]
     for number, batch in enumerate(plan.micro_batches):
-        if batch.cuts[0] != 0 or any(a >= b for a, b in zip(batch.cuts, batch.cuts[1:], strict=False)):
+        if batch.cuts[0] != 0 or any(a >= b for a, b in pairwise(batch.cuts)):
             return fault("micro_batch", f"micro-batch {number} has cuts {batch.cuts[:8]}, expected ascending from 0")
-        for stage in plan.routes[batch.route]:
-            found = _share_fault(number, batch, stage, plan.stages[stage])
-            if found is not None:
-                return found
-    return None
-
-
-def _share_fault(number: int, batch: MicroBatch, stage_number: int, stage: Stage) -> _Found:
-    """Every rank of every stage on the route gets at least one sample and one token of each piece."""
-    mesh = stage.mesh
-    if batch.samples < mesh.data:
-        text = f"micro-batch {number} has {batch.samples} samples, stage {stage_number} spreads them over {mesh.data}"
-        return fault("micro_batch", text)
-    least = mesh.context * (2 if mesh.exchange == "zigzag" else 1) * (mesh.tensor if mesh.border == "sharded" else 1)
-    shortest = min(batch.tokens(k).size for k in range(batch.num_slices))
-    if shortest < least:
-        text = f"micro-batch {number} has a slice of {shortest} tokens, stage {stage_number} needs {least}"
-        return fault("micro_batch", text)
+        needs = strictest[batch.route]
+        if batch.samples < needs.data:
+            text = f"micro-batch {number} has {batch.samples} samples"
+            return fault("micro_batch", f"{text}, stage {needs.data_stage} spreads them over {needs.data}")
+        shortest = min(b - a for a, b in pairwise(batch.cuts))
+        if shortest < needs.tokens:
+            text = f"micro-batch {number} has a slice of {shortest} tokens"
+            return fault("micro_batch", f"{text}, stage {needs.tokens_stage} needs {needs.tokens}")
     return None
 
 
@@ -162,147 +207,6 @@ def _state_cut(stage: Stage) -> tuple[object, ...]:
     return (mesh.tensor, mesh.border, mesh.experts, mesh.shards, mesh.sharded)
 
 
-def _streams_are_canonical(plan: Plan) -> _Found:
-    num_instructions = sum(stream.count(" ") + 1 for stream in plan.streams)
-    if num_instructions > MOST_INSTRUCTIONS:
-        return fault("limit", f"found {num_instructions} instructions, expected at most {MOST_INSTRUCTIONS}")
-    seen: set[Instruction] = set()
-    for group, stream in enumerate(plan.streams):
-        for text in stream.split(" "):
-            instruction = parse_instruction(text)
-            if instruction is None:
-                return fault("stream_text", f"group {group}: {text[:40]!r} is no instruction")
-            found = _place_fault(plan, group, text, instruction)
-            if found is not None:
-                return found
-            if instruction in seen:
-                return fault("stream_twice", f"group {group}: {text} stands twice")
-            seen.add(instruction)
-    return None
-
-
-def _place_fault(plan: Plan, group: int, text: str, instruction: Instruction) -> _Found:
-    """The instruction belongs to a visit or stage that exists, to this group, and is written canonically."""
-    if instruction.stage >= len(plan.stages):
-        return fault("stream_stage", f"group {group}: {text} names a stage that does not exist")
-    if plan.stages[instruction.stage].group != group:
-        owner = plan.stages[instruction.stage].group
-        return fault("stream_group", f"group {group}: {text} belongs to group {owner}")
-    num_slices = 1
-    if instruction.operation in VISIT_OPERATIONS:
-        if instruction.number >= len(plan.micro_batches):
-            return fault("stream_visit", f"group {group}: {text} names a micro-batch that does not exist")
-        batch = plan.micro_batches[instruction.number]
-        num_slices = batch.num_slices
-        if instruction.stage not in plan.routes[batch.route] or instruction.slice >= num_slices:
-            return fault("stream_visit", f"group {group}: {text} is no visit of micro-batch {instruction.number}")
-    if instruction.text(num_slices=num_slices) != text:
-        return fault("stream_text", f"group {group}: {text} should be {instruction.text(num_slices=num_slices)}")
-    return None
-
-
-def _visits(plan: Plan) -> Iterator[Visit]:
-    for number, batch in enumerate(plan.micro_batches):
-        for stage in plan.routes[batch.route]:
-            for slice_number in range(batch.num_slices):
-                yield Visit(stage, number, slice_number)
-
-
-def _operations_of_visits(plan: Plan) -> dict[Visit, str]:
-    """The operations of each visit in the order of the stream, as text: ``FRB``."""
-    operations: dict[Visit, str] = defaultdict(str)
-    for stream in plan.instructions:
-        for instruction in stream:
-            if instruction.operation in VISIT_OPERATIONS:
-                operations[instruction.visit] += instruction.operation
-    return operations
-
-
-def _visits_are_whole(plan: Plan) -> _Found:
-    operations = _operations_of_visits(plan)
-    for visit in _visits(plan):
-        found = operations.get(visit, "")
-        backward = found.replace("F", "").replace("R", "")
-        where = f"visit of micro-batch {visit.micro_batch} slice {visit.slice} on stage {visit.stage}"
-        if found.count("F") != 1 or "".join(sorted(backward)) not in _LEGAL_VISITS:
-            return fault("visit", f"{where} is {found or 'absent'!r}, expected F, then B, I W, I, W or nothing")
-        if "R" in found and (not backward or not plan.stages[visit.stage].recomputes):
-            return fault("visit", f"{where} has an R, but its stage does not recompute or it has no backward")
-    return None
-
-
-def _visits_of_a_stage_agree(plan: Plan) -> _Found:
-    backward: dict[int, bool] = {}
-    weights: dict[int, bool] = {}
-    for visit, operations in _operations_of_visits(plan).items():
-        goes = any(operation in operations for operation in BACKWARDS)
-        trains = "B" in operations or "W" in operations
-        if backward.setdefault(visit.stage, goes) != goes or weights.setdefault(visit.stage, trains) != trains:
-            return fault(
-                "visits_agree", f"visits of stage {visit.stage} differ in going backward or in weight gradients"
-            )
-    holder: dict[int, int] = {}
-    for number, stage in enumerate(plan.stages):
-        for layer in stage.layers:
-            other = holder.setdefault(plan.graph.weight_of[layer], number)
-            if weights[other] != weights[number]:
-                return fault(
-                    "visits_agree", f"stages {other} and {number} hold layer {layer}, one trains it, one does not"
-                )
-    return None
-
-
-def _no_gradient_is_lost(plan: Plan) -> _Found:
-    operations = _operations_of_visits(plan)
-    sample = {visit.stage: text for visit, text in operations.items()}
-    for route in plan.routes:
-        holder = {layer: stage for stage in route for layer in plan.stages[stage].layers}
-        for layer, reads in enumerate(plan.graph.layer_reads):
-            for source in reads.sources:
-                giver, reader = holder[source], holder[layer]
-                gives_back = giver == reader or "B" in sample[reader] or "I" in sample[reader]
-                if any(operation in sample[giver] for operation in BACKWARDS) and not gives_back:
-                    return fault("gradient_lost", f"stage {reader} gives no gradient back to stage {giver}")
-    return None
-
-
-def _updates_are_whole(plan: Plan) -> _Found:
-    trains = {v.stage for v, text in _operations_of_visits(plan).items() if "B" in text or "W" in text}
-    steps: dict[int, list[Instruction]] = defaultdict(list)
-    last_backward: dict[int, int] = {}
-    last_ready: dict[int, int] = {}
-    for stream in plan.instructions:
-        for place, instruction in enumerate(stream):
-            if instruction.operation in ("G", "U"):
-                steps[instruction.stage].append(instruction)
-                if instruction.operation == "G":
-                    last_ready[instruction.stage] = place
-            elif instruction.operation in ("B", "W"):
-                last_backward[instruction.stage] = place
-    if not steps:
-        return None
-    if set(steps) != trains:
-        stage = min(set(steps) ^ trains)
-        return fault("updates", f"stage {stage}: G and U stand for exactly the stages that compute weight gradients")
-    for stage, found in steps.items():
-        expected = [i for n in range(len(found) // 2) for i in (Instruction("G", stage, n), Instruction("U", stage, n))]
-        if found != expected:
-            return fault("updates", f"stage {stage} has {' '.join(map(str, found[:6]))}, expected G0 U0 G1 U1 ..")
-        if last_ready[stage] < last_backward[stage]:
-            return fault("updates", f"stage {stage}: its last G stands before its last weight gradient")
-    return _equally_many_updates(plan, {stage: len(found) // 2 for stage, found in steps.items()})
-
-
-def _equally_many_updates(plan: Plan, updates: dict[int, int]) -> _Found:
-    holder: dict[int, int] = {}
-    for number in updates:
-        for layer in plan.stages[number].layers:
-            other = holder.setdefault(plan.graph.weight_of[layer], number)
-            if updates[other] != updates[number]:
-                return fault("updates", f"stages {other} and {number} share a weight, but update it unequally often")
-    return None
-
-
 def _prediction_fits(plan: Plan) -> _Found:
     prediction = plan.prediction
     if prediction is None:
@@ -320,12 +224,9 @@ _RULES: tuple[Callable[[Plan], _Found], ...] = (
     _graph_is_sound,
     _routes_cover_the_layers,
     _nothing_idle_or_double,
+    _not_too_large,
     _micro_batches_fit,
     _copies_on_a_group_agree,
-    _streams_are_canonical,
-    _visits_are_whole,
-    _visits_of_a_stage_agree,
-    _no_gradient_is_lost,
-    _updates_are_whole,
+    *STREAM_RULES,
     _prediction_fits,
 )
