@@ -67,8 +67,8 @@ class Dependencies:
     def last_backward(self, visit: Visit) -> Instruction | None:
         """The instruction after which nothing of the visit is kept: the later of I and W in the stream, or the only."""
         operations = self._operations[visit]
-        place, operation = max((operations.rfind(backward), backward) for backward in BACKWARDS)
-        return Instruction(operation, *visit) if place >= 0 else None
+        found: list[Operation] = [backward for backward in BACKWARDS if backward in operations]
+        return Instruction(max(found, key=operations.rfind), *visit) if found else None
 
     def recomputes(self, visit: Visit) -> bool:
         """Whether the stream brings the visit back with an R."""

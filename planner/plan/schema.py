@@ -29,5 +29,5 @@ DOCUMENTS: Final[Mapping[str, type[Contract]]] = {
 
 
 def json_schema(name: str) -> dict[str, object]:
-    """The JSON Schema of the document ``name``, e.g. ``plan/1``. Raises ``KeyError`` for a name not in ``DOCUMENTS``."""
+    """The JSON Schema of the document ``name``, one of ``DOCUMENTS``."""
     return {"$schema": DIALECT, **DOCUMENTS[name].model_json_schema(by_alias=True, mode="validation")}
