@@ -26,6 +26,7 @@ __all__ = [
     "read_profile",
     "read_run",
     "read_workload",
+    "require_digest",
 ]
 
 LARGEST_FILE_BYTES = 64 * 2**20
@@ -113,8 +114,18 @@ def _check_name(path: Path, digest: str) -> None:
     """A file that is named by a digest, as the service names them, holds the document of that digest."""
     match = _DIGEST_NAME.fullmatch(path.name)
     if match and match.group(1) != digest:
-        message = f"the file is named {match.group(1)[:12]}..., its content has the digest {digest[:12]}..."
-        raise RefusedFileError((Fault("digest", str(path), message),))
+        raise _other_digest(path, expected=match.group(1), found=digest)
+
+
+def require_digest(path: Path, plan: Plan, expected: str) -> None:
+    """Raises ``RefusedFileError`` where the plan in ``path`` is another one than the user named."""
+    if plan.digest != expected:
+        raise _other_digest(path, expected=expected, found=plan.digest)
+
+
+def _other_digest(path: Path, *, expected: str, found: str) -> RefusedFileError:
+    message = f"the content has the digest {found[:12]}..., expected {expected[:12]}..."
+    return RefusedFileError((Fault("digest", str(path), message),))
 
 
 def _placed(error: DocumentError, path: Path) -> tuple[Fault, ...]:

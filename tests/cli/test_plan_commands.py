@@ -1,6 +1,8 @@
 """show, simulate and verify on real documents."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from planner.problem.canonical import document_bytes
 from planner.simulate.run_record import RunRecord, recorded_step
 from planner.simulate.simulate import simulate
 from tests.helpers.command import planner, two_stage_plan, write_problem
-from tests.helpers.documents import make_problem, make_profile
+from tests.helpers.documents import make_cluster, make_problem, make_profile
 
 
 def plan_file(folder: Path, plan: Plan | None = None) -> Path:
@@ -155,3 +157,66 @@ def test_a_run_file_that_is_none_is_refused(tmp_path: Path) -> None:
     done = planner("verify", plan_file(tmp_path), tmp_path / "run.json")
     assert done.code == 6
     assert "error[type]" in done.err
+
+
+def test_check_accepts_a_legal_plan(tmp_path: Path) -> None:
+    done = planner("check", plan_file(tmp_path), *write_problem(tmp_path))
+    assert done.code == 0, done.err
+    facts = {line.split("  ")[0]: line.split("  ")[-1].strip() for line in done.out.splitlines() if "  " in line}
+    assert [line.split()[1] for line in done.out.splitlines() if line.startswith("verdict")] == ["legal"]
+    assert facts["plan"] == two_stage_plan().digest
+
+
+def test_check_names_the_cause_of_a_deadlock(tmp_path: Path) -> None:
+    """Rank 1 wants the second micro-batch first, rank 0 waits for a gradient before it sends it."""
+    plan = two_stage_plan(streams=("0F0 0B0 0F1 0B1 0G0 0U0", "1F1 1B1 1F0 1B0 1G0 1U0"))
+    done = planner("check", plan_file(tmp_path, plan))
+    assert done.code == 6
+    assert "refused" in done.out
+    assert "error[deadlock]" in done.err
+    as_json = planner("check", plan_file(tmp_path, plan), "--json")
+    assert as_json.code == 6
+    assert isinstance(as_json.json, dict)
+    assert (as_json.json["ok"], as_json.json["fault"]["code"]) == (False, "deadlock")
+
+
+def test_check_exits_3_for_a_plan_that_does_not_fit(tmp_path: Path) -> None:
+    problem = make_problem(cluster=make_cluster(usable_bytes=90_000))  # the simulated peak of group 0 is 118,048
+    done = planner("check", plan_file(tmp_path, two_stage_plan(problem)), *write_problem(tmp_path, problem))
+    assert done.code == 3
+    assert "error[memory] at /groups/0: group 0 on 'cpu-a' needs 118" in done.err
+
+
+def test_check_refuses_another_digest(tmp_path: Path) -> None:
+    assert planner("check", plan_file(tmp_path), "--digest", two_stage_plan().digest).code == 0
+    done = planner("check", plan_file(tmp_path), "--digest", "0" * 64)
+    assert done.code == 6
+    assert "error[digest]" in done.err
+
+
+def test_check_reads_a_plan_from_stdin(tmp_path: Path) -> None:
+    command = [Path(sys.executable).with_name("planner"), "check", "-", "--json"]
+    done = subprocess.run(
+        command, input=document_bytes(two_stage_plan()), capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["ok"] is True
+
+
+def test_schema_lists_the_documents_and_prints_each(tmp_path: Path) -> None:
+    names = planner("schema").out.split()
+    assert {"profile/1", "cluster/1", "workload/1", "request/1", "plan/1"} <= set(names)
+    for name in names:
+        found = planner("schema", name).json
+        assert isinstance(found, dict)
+        assert found["properties"]["schema"]["const"] == name
+    assert planner("schema", "plan").json == planner("schema", "plan/1").json
+    assert planner("schema", "plan/1", "-o", tmp_path / "plan.schema.json").out == ""
+    assert json.loads((tmp_path / "plan.schema.json").read_text()) == planner("schema", "plan/1").json
+
+
+def test_an_unknown_schema_is_named() -> None:
+    done = planner("schema", "plan/2")
+    assert done.code == 2
+    assert "error[usage]" in done.err
+    assert "profile/1" in done.err
