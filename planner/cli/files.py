@@ -7,11 +7,14 @@ import sys
 from pathlib import Path
 from typing import TypeVar
 
+from pydantic import ValidationError
+
 from planner.cli.exit_codes import InputFileError, RefusedFileError
-from planner.errors import DocumentError, Fault
+from planner.errors import ContractError, DocumentError, Fault
 from planner.plan.plan import Plan
 from planner.problem.cluster import Cluster
 from planner.problem.contract import Contract
+from planner.problem.faults import contract_faults
 from planner.problem.profile import ModelProfile
 from planner.problem.reading import read_document
 from planner.problem.workload import Workload
@@ -19,6 +22,7 @@ from planner.simulate.run_record import RunRecord
 
 __all__ = [
     "LARGEST_FILE_BYTES",
+    "make_contract",
     "read_bytes",
     "read_cluster",
     "read_contract",
@@ -69,6 +73,14 @@ def read_contract(path: Path, kind: type[_Document]) -> _Document:
         return read_document(read_bytes(path), kind)
     except DocumentError as error:
         raise DocumentError(_placed(error, path)) from None
+
+
+def make_contract(kind: type[_Document], **fields: object) -> _Document:
+    """A document from what the user typed. Raises ``ContractError`` where pydantic would raise its own."""
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        raise ContractError(contract_faults(error)) from None
 
 
 def read_cluster(path: Path) -> Cluster:

@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from planner.cli.exit_codes import InputFileError
-from planner.cli.files import read_cluster, read_contract, read_profile, read_workload
+from planner.cli.files import make_contract, read_cluster, read_contract, read_profile, read_workload
 from planner.errors import ContractError, Fault
 from planner.problem.options import Constraints, Mode
 from planner.problem.problem import Problem, check_options
-from planner.problem.reading import contract_faults
 from planner.problem.request import Request
 from planner.units import parse_duration_ns
 
@@ -38,19 +35,17 @@ def optional_problem(profiles: Sequence[Path] | None, cluster: Path | None, work
 
 def search_request(problem: Problem, constraints: Path | None, *, time_limit: str, mode: Mode, seed: int) -> Request:
     """A request with its documents inline; the options are checked against the problem."""
-    try:
-        request = Request(
-            schema_version="request/1",
-            profiles=problem.profiles,
-            cluster=problem.cluster,
-            workload=problem.workload,
-            constraints=Constraints() if constraints is None else read_contract(constraints, Constraints),
-            time_limit_ns=_limit_ns(time_limit),
-            mode=mode,
-            seed=seed,
-        )
-    except ValidationError as error:
-        raise ContractError(contract_faults(error)) from None
+    request = make_contract(
+        Request,
+        schema="request/1",
+        profiles=problem.profiles,
+        cluster=problem.cluster,
+        workload=problem.workload,
+        constraints=Constraints() if constraints is None else read_contract(constraints, Constraints),
+        time_limit_ns=_limit_ns(time_limit),
+        mode=mode,
+        seed=seed,
+    )
     check_options(problem, request.options)
     return request
 
