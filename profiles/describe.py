@@ -1,0 +1,81 @@
+"""What a measuring process says about model and device."""
+
+import resource
+from collections.abc import Iterator
+
+import torch
+
+from planner.problem.profile import Layer
+from profiles.machine import cpu_kind, cpu_memory_bytes, usable_cpu_bytes
+from profiles.protocol import Description, Job
+from profiles.tasks import Tasks
+
+__all__ = ["describe"]
+
+_KIB = 1024  # ru_maxrss counts KiB on Linux
+
+
+def describe(job: Job, tasks: Tasks) -> Description:
+    """Layers, graph, device and versions."""
+    cuda = job.device == "cuda"
+    return Description(
+        model_fingerprint=tasks.cut.fingerprint,
+        model_class=f"{type(tasks.model).__module__}.{type(tasks.model).__qualname__}"[-128:],
+        layers=tuple(_layers(job, tasks)),
+        reads=tasks.cut.reads,
+        tied=tasks.cut.tied,
+        measured=tuple(tasks.cut.layers[number].fingerprint for number in tasks.measured),
+        total_bytes=_total_bytes(cuda),
+        usable_bytes=job.usable_bytes if job.usable_bytes is not None else _usable_bytes(job, cuda),
+        device_kind=_kind(cuda),
+        backend=f"cuda {torch.version.cuda}" if cuda else "cpu",
+        torch_version=torch.__version__,
+        update_params=tasks.update_params,
+    )
+
+
+def _layers(job: Job, tasks: Tasks) -> Iterator[Layer]:
+    flops = dict(_flops_per_token(job, tasks))
+    for layer in tasks.cut.layers:
+        parameters = layer.parameters.values()
+        yield Layer(
+            id=layer.id,
+            kind=layer.kind,
+            fingerprint=layer.fingerprint,
+            param_bytes=sum(p.numel() * p.element_size() for p in parameters),
+            num_params=sum(p.numel() for p in parameters),
+            num_trained_params=sum(p.numel() for p in parameters if p.requires_grad),
+            buffer_bytes=sum(b.numel() * b.element_size() for b in layer.buffers.values()),
+            causal=layer.causal,
+            splittable=layer.splittable,
+            forward_flops_per_token=flops[layer.fingerprint],
+        )
+
+
+def _flops_per_token(job: Job, tasks: Tasks) -> Iterator[tuple[str, int]]:
+    """By fingerprint, at the longest sequence of the grid."""
+    shapes = job.grid.shapes
+    longest = max(range(len(shapes)), key=lambda number: shapes[number][1])
+    samples, tokens = shapes[longest]
+    for place, layer in enumerate(tasks.measured):
+        flops = tasks.forward_flops(place * len(shapes) + longest)
+        yield tasks.cut.layers[layer].fingerprint, flops // (samples * tokens)
+
+
+def _kind(cuda: bool) -> str:
+    if not cuda:
+        return cpu_kind()
+    name = torch.cuda.get_device_name()
+    return "-".join(name.replace("NVIDIA", "").split())[:64]
+
+
+def _total_bytes(cuda: bool) -> int:
+    return torch.cuda.mem_get_info()[1] if cuda else cpu_memory_bytes()
+
+
+def _usable_bytes(job: Job, cuda: bool) -> int:
+    """Free after the context exists; on a CPU this rank's share without what the runtime itself holds."""
+    if cuda:
+        return torch.cuda.mem_get_info()[0]
+    held_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
+    return usable_cpu_bytes(job.num_ranks, held_bytes)
