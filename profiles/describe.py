@@ -1,23 +1,19 @@
 """What a measuring process says about model and device."""
 
-import resource
 from collections.abc import Iterator
 
 import torch
 
 from planner.problem.profile import Layer
-from profiles.machine import cpu_kind, cpu_memory_bytes, usable_cpu_bytes
+from profiles.device import device_kind, total_bytes, usable_bytes
 from profiles.protocol import Description, Job
 from profiles.tasks import Tasks
 
 __all__ = ["describe"]
 
-_KIB = 1024  # ru_maxrss counts KiB on Linux
-
 
 def describe(job: Job, tasks: Tasks) -> Description:
     """Layers, graph, device and versions."""
-    cuda = job.device == "cuda"
     return Description(
         model_fingerprint=tasks.cut.fingerprint,
         model_class=f"{type(tasks.model).__module__}.{type(tasks.model).__qualname__}"[-128:],
@@ -25,10 +21,10 @@ def describe(job: Job, tasks: Tasks) -> Description:
         reads=tasks.cut.reads,
         tied=tasks.cut.tied,
         measured=tuple(tasks.cut.layers[number].fingerprint for number in tasks.measured),
-        total_bytes=_total_bytes(cuda),
-        usable_bytes=job.usable_bytes if job.usable_bytes is not None else _usable_bytes(job, cuda),
-        device_kind=_kind(cuda),
-        backend=f"cuda {torch.version.cuda}" if cuda else "cpu",
+        total_bytes=total_bytes(job.device),
+        usable_bytes=job.usable_bytes if job.usable_bytes is not None else usable_bytes(job.device, job.num_ranks),
+        device_kind=device_kind(job.device),
+        backend=f"cuda {torch.version.cuda}" if job.device == "cuda" else "cpu",
         torch_version=torch.__version__,
         update_params=tasks.update_params,
     )
@@ -60,22 +56,3 @@ def _flops_per_token(job: Job, tasks: Tasks) -> Iterator[tuple[str, int]]:
     for place, layer in enumerate(tasks.measured):
         flops = tasks.forward_flops(place * len(shapes) + longest)
         yield tasks.cut.layers[layer].fingerprint, flops // (samples * tokens)
-
-
-def _kind(cuda: bool) -> str:
-    if not cuda:
-        return cpu_kind()
-    name = torch.cuda.get_device_name()
-    return "-".join(name.replace("NVIDIA", "").split())[:64]
-
-
-def _total_bytes(cuda: bool) -> int:
-    return torch.cuda.mem_get_info()[1] if cuda else cpu_memory_bytes()
-
-
-def _usable_bytes(job: Job, cuda: bool) -> int:
-    """Free after the context exists; on a CPU this rank's share without what the runtime itself holds."""
-    if cuda:
-        return torch.cuda.mem_get_info()[0]
-    held_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
-    return usable_cpu_bytes(job.num_ranks, held_bytes)

@@ -1,0 +1,30 @@
+"""The device of a measuring process: its kind and what a rank may use of it."""
+
+import resource
+
+import torch
+
+from profiles.machine import cpu_kind, cpu_memory_bytes, usable_cpu_bytes
+
+__all__ = ["device_kind", "total_bytes", "usable_bytes"]
+
+_KIB = 1024  # ru_maxrss counts KiB on Linux
+
+
+def device_kind(device: str) -> str:
+    """The name of the current GPU or of the processor, as profiles and clusters write it."""
+    if device != "cuda":
+        return cpu_kind()
+    return "-".join(torch.cuda.get_device_name().replace("NVIDIA", "").split())[:64]
+
+
+def total_bytes(device: str) -> int:
+    """Memory of the current GPU or of the machine."""
+    return torch.cuda.mem_get_info()[1] if device == "cuda" else cpu_memory_bytes()
+
+
+def usable_bytes(device: str, num_ranks: int) -> int:
+    """Free after the context exists; on a CPU the share of one of ``num_ranks`` without what the runtime holds."""
+    if device == "cuda":
+        return torch.cuda.mem_get_info()[0]
+    return usable_cpu_bytes(num_ranks, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB)

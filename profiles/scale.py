@@ -1,0 +1,89 @@
+"""A profile of one device kind from another one's, when the device itself is not at hand.
+
+All times are multiplied by one factor; memory stays, as it comes from shapes. Provenance says ``scaled:<kind>``, so a
+plan that rests on such a profile says so (cost model, section 7: the last fallback).
+"""
+
+from fractions import Fraction
+
+from planner.errors import ProblemError
+from planner.problem.profile import Measurement, ModelProfile, Point, Statistics
+
+__all__ = ["scale_profile"]
+
+_TIMES = ("min_ns", "p10_ns", "p25_ns", "median_ns", "mean_ns", "p90_ns")
+_OPERATIONS = ("forward", "backward", "backward_input", "backward_weight")
+
+
+def scale_profile(
+    profile: ModelProfile, device_kind: str, factor: float | Fraction, usable_bytes: int | None = None
+) -> ModelProfile:
+    """``profile`` for ``device_kind``, whose operations take ``factor`` times as long.
+
+    ``usable_bytes`` of the new device; None: as much as the old one. A point that did not fit is kept only where the
+    new device has no more memory. Raises ``ProblemError`` for a factor that is not positive or the same device kind.
+    """
+    exact = Fraction(factor)
+    if exact <= 0:
+        raise ProblemError(f"found the factor {factor}, expected a positive number", code="range")
+    if device_kind == profile.device.kind:
+        raise ProblemError(f"the profile is of {device_kind!r} already, expected another kind", code="same_kind")
+    measurements = tuple(_measurement(one, profile, exact, usable_bytes) for one in profile.measurements)
+    if any(not one.points for one in measurements):
+        raise ProblemError("a layer has only shapes that did not fit the old device", code="no_usable_shape")
+    limit = usable_bytes or profile.device.usable_bytes
+    overheads = profile.overheads
+    return profile.model_copy(
+        update={
+            "provenance": profile.provenance.model_copy(update={"scaled_from": profile.device.kind}),
+            "device": profile.device.model_copy(
+                update={
+                    "kind": device_kind,
+                    "usable_bytes": limit,
+                    "total_bytes": max(limit, profile.device.total_bytes if usable_bytes is None else limit),
+                    "peak_flops_per_s": None,
+                    "identity": None,
+                    "other_processes": None,
+                }
+            ),
+            "measurements": measurements,
+            "overheads": overheads.model_copy(
+                update={
+                    name: _scaled(getattr(overheads, name), exact)
+                    for name in ("per_instruction_ns", "update_ns_per_million_params", "update_ns")
+                }
+            ),
+            "calibration": (),
+        }
+    )
+
+
+def _measurement(
+    measurement: Measurement, profile: ModelProfile, factor: Fraction, usable_bytes: int | None
+) -> Measurement:
+    more_memory = usable_bytes is not None and usable_bytes > profile.device.usable_bytes
+    points = [point for point in measurement.points if not (more_memory and point.status == "oom")]
+    provenance = f"scaled:{_plain(profile.device.kind)}"
+    return measurement.model_copy(update={"points": tuple(_point(point, provenance, factor) for point in points)})
+
+
+def _point(point: Point, provenance: str, factor: Fraction) -> Point:
+    times = {name: _statistics(getattr(point, name), factor) for name in _OPERATIONS}
+    return point.model_copy(update={"provenance": provenance, **times})
+
+
+def _statistics(found: Statistics | None, factor: Fraction) -> Statistics | None:
+    if found is None:
+        return None
+    times: dict[str, int | None] = {name: _scaled(getattr(found, name), factor) for name in _TIMES}
+    return found.model_copy(update={**times, "cpu_median_ns": None})
+
+
+def _scaled(duration_ns: int, factor: Fraction) -> int:
+    return round(duration_ns * factor)
+
+
+def _plain(kind: str) -> str:
+    """A device kind in the letters that a provenance may have."""
+    allowed = "".join(character if character.isascii() and character.isalnum() else "-" for character in kind)
+    return allowed[:64]
