@@ -21,6 +21,9 @@ __all__ = ["ERROR_MEDIA_TYPE", "STATUS_OF_CODE", "add_error_handlers", "error_re
 ERROR_MEDIA_TYPE = "application/problem+json"
 _LONGEST_MESSAGE = 1024
 
+# these codes' own messages show what was read, for files on one's own machine; the service says it without
+_WITHOUT_INPUT: Final[Mapping[str, str]] = {"stream_text": "a stream holds text that is no instruction"}
+
 # machine code -> status; what is not listed is 422: well-formed JSON with the wrong content
 STATUS_OF_CODE: Final[Mapping[str, int]] = {
     "json_invalid": 400,
@@ -58,6 +61,7 @@ def error_response(
     faults: tuple[Fault, ...], *, request_id: str, status: int, headers: Mapping[str, str] | None = None
 ) -> Response:
     """An error document; the first fault gives the code."""
+    faults = tuple(fault._replace(message=_WITHOUT_INPUT.get(fault.code, fault.message)) for fault in faults)
     first = faults[0]
     document = {
         "type": f"/errors/{first.code}",
