@@ -20,6 +20,7 @@ __all__ = ["Child", "children"]
 _Document = TypeVar("_Document", bound=Contract)
 _LOG_BYTES = 4096
 _GRACE_S = 5.0
+_OF_THE_DEVICE = ("device_missing", "no_memory")  # refusals that no other model would avoid
 
 
 class Child:
@@ -54,7 +55,8 @@ class Child:
             raise self._gone()
         if line.startswith(b'{"code":'):
             refusal = read_document(line, Refusal)
-            raise ModelError(refusal.message, code=refusal.code, pointer=refusal.pointer)
+            error = DeviceError if refusal.code in _OF_THE_DEVICE else ModelError
+            raise error(refusal.message, code=refusal.code, pointer=refusal.pointer)
         return read_document(line, kind)
 
     def kill(self) -> None:

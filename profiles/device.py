@@ -4,11 +4,18 @@ import resource
 
 import torch
 
+from planner.errors import DeviceError
 from profiles.machine import cpu_kind, cpu_memory_bytes, usable_cpu_bytes
 
-__all__ = ["device_kind", "total_bytes", "usable_bytes"]
+__all__ = ["device_kind", "require_device", "total_bytes", "usable_bytes"]
 
 _KIB = 1024  # ru_maxrss counts KiB on Linux
+
+
+def require_device(device: str) -> None:
+    """Raises ``DeviceError`` where this machine does not have the device."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise DeviceError("torch finds no CUDA device on this machine; cpu is always there", code="device_missing")
 
 
 def device_kind(device: str) -> str:

@@ -15,7 +15,7 @@ from planner.errors import PlannerError
 from planner.problem.canonical import document_bytes
 from planner.problem.contract import Contract
 from planner.problem.reading import read_document
-from profiles.device import device_kind, usable_bytes
+from profiles.device import device_kind, require_device, usable_bytes
 from profiles.link_protocol import Exchange, Exchanges, LinkJob
 from profiles.protocol import Refusal
 
@@ -40,6 +40,7 @@ def main() -> int:
 
 
 def _probe(job: LinkJob) -> Exchanges:
+    require_device(job.device)
     torch.set_num_threads(job.threads)
     cuda = job.device == "cuda"
     if cuda:

@@ -4,10 +4,13 @@ All times are multiplied by one factor; memory stays, as it comes from shapes. P
 plan that rests on such a profile says so (cost model, section 7: the last fallback).
 """
 
+import math
 from fractions import Fraction
 
 from planner.errors import ProblemError
+from planner.problem.canonical import document_bytes
 from planner.problem.profile import Measurement, ModelProfile, Point, Statistics
+from planner.problem.reading import read_document
 
 __all__ = ["scale_profile"]
 
@@ -23,7 +26,7 @@ def scale_profile(
     ``usable_bytes`` of the new device; None: as much as the old one. A point that did not fit is kept only where the
     new device has no more memory. Raises ``ProblemError`` for a factor that is not positive or the same device kind.
     """
-    exact = Fraction(factor)
+    exact = Fraction(factor) if math.isfinite(factor) else Fraction(0)
     if exact <= 0:
         raise ProblemError(f"found the factor {factor}, expected a positive number", code="range")
     if device_kind == profile.device.kind:
@@ -33,7 +36,7 @@ def scale_profile(
         raise ProblemError("a layer has only shapes that did not fit the old device", code="no_usable_shape")
     limit = usable_bytes or profile.device.usable_bytes
     overheads = profile.overheads
-    return profile.model_copy(
+    scaled = profile.model_copy(
         update={
             "provenance": profile.provenance.model_copy(update={"scaled_from": profile.device.kind}),
             "device": profile.device.model_copy(
@@ -56,6 +59,8 @@ def scale_profile(
             "calibration": (),
         }
     )
+    # a copy is not checked, and keeps what the first one has worked out of itself (its digest): read it anew
+    return read_document(document_bytes(scaled), ModelProfile)
 
 
 def _measurement(

@@ -18,6 +18,7 @@ from planner.problem.canonical import document_bytes
 from planner.problem.contract import Contract
 from planner.problem.reading import read_document
 from profiles.describe import describe
+from profiles.device import require_device
 from profiles.protocol import Job, Memory, Refusal, Reply, Round, Sample, Start
 from profiles.tasks import Tasks
 from profiles.work import Clock, clock_of
@@ -89,6 +90,7 @@ def _round(order: Round, tasks: Tasks, clock: Clock) -> Reply:
 
 
 def _device(job: Job) -> torch.device:
+    require_device(job.device)
     if job.device == "cuda":
         device = torch.device("cuda", job.rank % torch.cuda.device_count())
         torch.cuda.set_device(device)

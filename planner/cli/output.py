@@ -6,18 +6,25 @@ import secrets
 import shutil
 import stat
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console, RenderableType
 
 from planner.errors import OutputError
+from planner.problem.canonical import document_bytes
+
+if TYPE_CHECKING:
+    from planner.problem.cluster import Cluster
+    from planner.problem.profile import ModelProfile
 
 __all__ = [
     "STDOUT",
     "Destination",
     "check_destination",
     "emit",
+    "emit_document",
     "emit_json",
     "json_text",
     "show_tables",
@@ -56,6 +63,23 @@ def emit(data: bytes, destination: Destination) -> None:
 def emit_json(value: object, destination: Destination = STDOUT) -> None:
     """A JSON value for a program to read."""
     emit(json_text(value).encode(), destination)
+
+
+def emit_document(
+    document: "ModelProfile | Cluster",
+    destination: Destination,
+    *,
+    tables: Sequence[RenderableType],
+    json_output: bool,
+) -> None:
+    """The document to the file or stdout; where it goes to a file, its digest or ``tables`` to stdout."""
+    emit(document_bytes(document), destination)
+    if destination.is_stdout:
+        return
+    if json_output:
+        emit_json({"digest": document.digest, "file": str(destination.path)})
+    else:
+        show_tables(*tables)
 
 
 def json_text(value: object) -> str:

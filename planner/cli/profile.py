@@ -3,7 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,10 +12,6 @@ from planner.cli.options import (
     JsonOption,
     OutputOption,
 )
-
-if TYPE_CHECKING:
-    from planner.cli.output import Destination
-    from planner.problem.profile import ModelProfile
 
 __all__ = ["app"]
 
@@ -57,8 +53,9 @@ def run(
     from planner.cli.capture_bar import CaptureBar
     from planner.cli.extras import require_extra
     from planner.cli.files import make_contract
-    from planner.cli.output import Destination, check_destination
+    from planner.cli.output import Destination, check_destination, emit_document
     from planner.cli.parsing import duration_ns, names, numbers, size_bytes
+    from planner.cli.problem_tables import profile_tables
 
     destination = Destination(output, force)
     check_destination(destination)
@@ -85,7 +82,7 @@ def run(
     grid = make_contract(Grid, micro_batch_sizes=sizes, sequence_lengths=lengths)
     with CaptureBar() as bar:
         profile = capture(source, grid, options, report=bar.show)
-    _store(profile, destination, json_output=json_output)
+    emit_document(profile, destination, tables=profile_tables(profile), json_output=json_output)
 
 
 @app.command()
@@ -102,16 +99,24 @@ def show(profile_file: _ProfileArgument, json_output: JsonOption = False) -> Non
         show_tables(*profile_tables(profile))
 
 
-def _store(profile: "ModelProfile", destination: "Destination", *, json_output: bool) -> None:
-    """The document to the file or stdout; where it goes to a file, its digest or tables to stdout."""
-    from planner.cli.output import emit, emit_json, show_tables
+@app.command()
+def scale(
+    profile_file: _ProfileArgument,
+    kind: Annotated[str, typer.Option(help="The other device kind.")],
+    factor: Annotated[float, typer.Option(help="How many times as long everything takes there.")],
+    usable: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of a rank there.")] = None,
+    output: OutputOption = None,
+    force: ForceOption = False,
+    json_output: JsonOption = False,
+) -> None:
+    """Guess the profile of another device kind: times are multiplied, memory stays."""
+    from planner.cli.files import read_profile
+    from planner.cli.output import Destination, check_destination, emit_document
+    from planner.cli.parsing import size_bytes
     from planner.cli.problem_tables import profile_tables
-    from planner.problem.canonical import document_bytes
+    from profiles.scale import scale_profile
 
-    emit(document_bytes(profile), destination)
-    if destination.is_stdout:
-        return
-    if json_output:
-        emit_json({"digest": profile.digest, "file": str(destination.path)})
-    else:
-        show_tables(*profile_tables(profile))
+    destination = Destination(output, force)
+    check_destination(destination)
+    scaled = scale_profile(read_profile(profile_file), kind, factor, size_bytes(usable, "--usable"))
+    emit_document(scaled, destination, tables=profile_tables(scaled), json_output=json_output)
