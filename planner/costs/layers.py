@@ -108,6 +108,9 @@ class KindCosts:
         self._refuse_oom(layer, shape, points)
         exact = next((point for point in usable if _is_at(point, shape)), None)
         values = {measure.name: self._value(layer, shape, measure, exact, outside) for measure in (*_TIMES, *_BYTES)}
+        if not self.profile.layers[layer].num_trained_params:  # nothing but the input gradient: B and I are the same
+            values["backward_input"] = values["backward_input"] or values["backward"] or 0
+            values["backward_weight"] = 0
         return _layer_price(values, _tag(usable, exact, outside), self._refusal(layer, shape, "lacks a backward"))
 
     def _value(

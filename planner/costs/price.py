@@ -25,21 +25,34 @@ from planner.plan.pieces import Piece, pieces
 from planner.plan.plan import Plan, VisitShape
 from planner.problem.problem import Problem
 
-__all__ = ["price_plan"]
+__all__ = ["ProblemCosts", "price_plan"]
+
+
+class ProblemCosts:
+    """Costs of every device kind and link of a problem; fits are made once, for as many plans as one likes."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.kinds = {profile.device.kind: KindCosts(profile) for profile in problem.profiles}
+        self.links = Links(problem.cluster)
+
+    def price(self, plan: Plan) -> PlanPrices:
+        """The prices of ``plan``. Raises ``PriceError`` where profile or cluster cannot give one."""
+        return _Pricing(plan, self).prices()
 
 
 def price_plan(plan: Plan, problem: Problem) -> PlanPrices:
-    """The prices of ``plan``. Raises ``PriceError`` where profile or cluster cannot give one."""
-    return _Pricing(plan, problem).prices()
+    """The prices of one plan. Raises ``PriceError`` where profile or cluster cannot give one."""
+    return ProblemCosts(problem).price(plan)
 
 
 class _Pricing:
-    def __init__(self, plan: Plan, problem: Problem) -> None:
-        _check_kinds(plan, problem)
+    def __init__(self, plan: Plan, costs: ProblemCosts) -> None:
+        _check_kinds(plan, costs.problem)
         self._plan = plan
-        self._problem = problem
-        self._costs = {profile.device.kind: KindCosts(profile) for profile in problem.profiles}
-        self._links = Links(problem.cluster)
+        self._problem = costs.problem
+        self._costs = costs.kinds
+        self._links = costs.links
         self._dependencies = Dependencies(plan)
         self._tags: set[str] = set()
 

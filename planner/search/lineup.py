@@ -1,0 +1,214 @@
+"""Score many candidates at once: those that differ only in where layers are cut and what is recomputed.
+
+A lineup is a space, a family, a number of stages and the device class of each group. The compute part of a step is one
+pass over the family's order with a vector over candidates; sums and updates are added as the simulator adds them, so a
+score equals the simulated step of the plan. Only for plain chains (every layer reads the one before, all are trained).
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.costs.links import Place
+from planner.costs.price import ProblemCosts
+from planner.costs.stages import GRADIENT_BYTES
+from planner.costs.sums import sum_ns
+from planner.plan.mesh import cut
+from planner.problem.options import Family
+from planner.search.candidate import Candidate, Choice, blocks_of
+from planner.search.devices import Block
+from planner.search.orders import chain_order
+from planner.search.partition import Integers
+from planner.search.space import Space
+from planner.search.tables import ClassTables
+
+__all__ = ["Batch", "Lineup"]
+
+
+class Batch(NamedTuple):
+    """``cuts`` [candidate, stage + 1]: first layers and the end; ``recomputes`` [candidate, stage]."""
+
+    cuts: Integers
+    recomputes: np.ndarray
+
+    def take(self, rows: Integers) -> "Batch":
+        return Batch(self.cuts[rows], self.recomputes[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Lineup:
+    """``classes``: of each group."""
+
+    space: Space
+    costs: ProblemCosts
+    family: Family
+    classes: tuple[int, ...]
+    num_stages: int
+
+    @property
+    def num_groups(self) -> int:
+        return len(self.classes)
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        return blocks_of(self.space, self.classes)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The different numbers of samples of a micro-batch."""
+        return tuple(sorted(set(self.space.samples)))
+
+    def tables(self, stage: int, size: int) -> ClassTables:
+        """Of a stage, for micro-batches of ``size`` samples."""
+        rank_samples = -(-size // self.space.degrees.data)
+        return self.space.tables[self.classes[stage % self.num_groups]][rank_samples]
+
+    def candidate(self, batch: Batch, row: int) -> Candidate:
+        layers, recomputes = batch.cuts[row].tolist(), batch.recomputes[row].tolist()
+        stages = tuple(
+            Choice(self.classes[s % self.num_groups], recomputes[s], layers[s], layers[s + 1])
+            for s in range(self.num_stages)
+        )
+        return Candidate(self.family, self.num_groups, stages)
+
+    def durations_ns(self, batch: Batch, size: int) -> tuple[Integers, Integers]:
+        """Forward and backward [stage, candidate]."""
+        forward, backward = [], []
+        for stage in range(self.num_stages):
+            tables, span = self.tables(stage, size), (batch.cuts[:, stage], batch.cuts[:, stage + 1])
+            forward.append(tables.forward_ns[span])
+            again = tables.recomputed_backward_ns[span]
+            backward.append(np.where(batch.recomputes[:, stage], again, tables.backward_ns[span]))
+        return np.array(forward), np.array(backward)
+
+    def bounds_ns(self, batch: Batch) -> Integers:
+        """By candidate: its path before each group's first stage, the group's work, the path back."""
+        forward, backward = self.durations_ns(batch, self.sizes[0])
+        work = self.space.degrees.num_micro_batches * (forward + backward)
+        best = np.zeros(len(batch.cuts), np.int64)
+        before = np.zeros_like(best)
+        for group in range(self.num_groups):
+            best = np.maximum(best, before + work[group :: self.num_groups].sum(axis=0))
+            before = before + forward[group] + backward[group]
+        return best
+
+    def compute_ends_ns(self, batch: Batch) -> Integers:
+        """When the last backward of each stage ends, [stage, candidate]."""
+        order = chain_order(self.family, self.num_groups, self.num_stages, self.space.degrees.num_micro_batches)
+        durations = {size: self.durations_ns(batch, size) for size in self.sizes}
+        delays = {size: self._delays_ns(batch, size) for size in self.sizes}
+        ends = np.zeros((len(order) + 1, len(batch.cuts)), np.int64)  # the last row is "nothing": place -1
+        last = np.zeros((self.num_stages, len(batch.cuts)), np.int64)
+        for place, entry in enumerate(order):
+            direction = 0 if entry.is_forward else 1
+            size = self.space.samples[entry.micro_batch]
+            start = ends[entry.before]
+            if entry.giver >= 0:
+                start = np.maximum(start, ends[entry.giver] + delays[size][direction][entry.stage])
+            ends[place] = start + durations[size][direction][entry.stage]
+            if not entry.is_forward:
+                last[entry.stage] = ends[place]
+        return last
+
+    def _delays_ns(self, batch: Batch, size: int) -> tuple[Integers, Integers]:
+        """Message of the activation into a stage and of the gradient into it, [stage, candidate]."""
+        into, back = np.zeros((2, self.num_stages, len(batch.cuts)), np.int64)
+        for stage in range(1, self.num_stages):
+            forward_ns, backward_ns = self._borders_ns[stage, size]
+            into[stage] = forward_ns[batch.cuts[:, stage]]
+            back[stage - 1] = backward_ns[batch.cuts[:, stage]]
+        return into, back
+
+    @cached_property
+    def _borders_ns(self) -> dict[tuple[int, int], tuple[Integers, Integers]]:
+        """(stage, size) -> messages of the border before the stage, by its first layer: activation and gradient."""
+        found = {}
+        for stage in range(1, self.num_stages):
+            one, other = self.blocks[(stage - 1) % self.num_groups], self.blocks[stage % self.num_groups]
+            for size in self.sizes:
+                tables = self.tables(stage - 1, size)
+                outputs = [0, *(price.output_bytes for price in tables.prices[:-1])]
+                back = [0, *(price.output_bytes for price in tables.prices[:-1])]
+                found[stage, size] = (
+                    np.array([self._message_ns(one, other, size, output) for output in outputs]),
+                    np.array([self._message_ns(other, one, size, output) for output in back]),
+                )
+        return found
+
+    def _message_ns(self, sender: Block, receiver: Block, size: int, output_bytes: int) -> int:
+        """All ranks send their samples to their partners at once; ``output_bytes`` are those of the fullest."""
+        data, fullest = self.space.degrees.data, -(-size // self.space.degrees.data)
+        return max(
+            self.costs.links.message_ns(one, other, -(-cut(size, data, number).size * output_bytes // fullest))
+            for number, (one, other) in enumerate(zip(sender.places, receiver.places, strict=True))
+        )
+
+    def step_ns(self, batch: Batch, ends_ns: Integers, row: int) -> int:
+        """The whole step of one candidate: updates wait for all sums (gradient norm), then follow on each group."""
+        ready = ends_ns[:, row].tolist()
+        open_ns = max(self._sum_ends_ns(batch, row, ready))
+        updates = [0] * self.num_groups
+        clocks = [0] * self.num_groups
+        for stage in range(self.num_stages):
+            group = stage % self.num_groups
+            clocks[group] = max(clocks[group], ready[stage])
+        for stage, update in enumerate(self._updates_ns(batch, row)):
+            updates[stage % self.num_groups] += update
+        return max(max(clock, open_ns) + update for clock, update in zip(clocks, updates, strict=True))
+
+    def _stage_of(self, batch: Batch, row: int) -> list[int]:
+        """The stage of each layer."""
+        cuts = batch.cuts[row].tolist()
+        return [stage for stage in range(self.num_stages) for _ in range(cuts[stage], cuts[stage + 1])]
+
+    def _sum_ends_ns(self, batch: Batch, row: int, ready_ns: list[int]) -> list[int]:
+        holders: dict[int, set[int]] = defaultdict(set)
+        for layer, stage in enumerate(self._stage_of(batch, row)):
+            holders[self.space.graph.weight_of[layer]].add(stage)
+        params: dict[tuple[int, ...], int] = defaultdict(int)
+        for weight, stages in holders.items():
+            params[tuple(sorted(stages))] += self._params[weight]
+        return [
+            max(ready_ns[stage] for stage in stages) + self._sum_ns(stages, size * GRADIENT_BYTES)
+            for stages, size in params.items()
+        ]
+
+    @cached_property
+    def _params(self) -> dict[int, int]:
+        """Weight -> trained parameters: of layers that share it the largest."""
+        found: dict[int, int] = defaultdict(int)
+        for layer, facts in enumerate(self.costs.problem.profiles[0].layers):
+            weight = self.space.graph.weight_of[layer]
+            found[weight] = max(found[weight], facts.num_trained_params)
+        return found
+
+    @cached_property
+    def _sums_ns(self) -> dict[tuple[tuple[Place, ...], int], int]:
+        return {}
+
+    def _sum_ns(self, stages: tuple[int, ...], num_bytes: int) -> int:
+        groups = sorted({stage % self.num_groups for stage in stages})
+        places = tuple(place for group in groups for place in self.blocks[group].places)
+        if len(places) == 1:
+            return 0
+        key = (places, num_bytes)
+        if key not in self._sums_ns:
+            self._sums_ns[key] = sum_ns(self.costs.links, places, num_bytes)
+        return self._sums_ns[key]
+
+    def _updates_ns(self, batch: Batch, row: int) -> list[int]:
+        """By stage; a weight that two stages of a group share is updated once."""
+        found, seen = [], set[tuple[int, int]]()
+        cuts = batch.cuts[row].tolist()
+        for stage in range(self.num_stages):
+            group = stage % self.num_groups
+            kind = self.space.classes[self.classes[group]].device_kind
+            overheads = self.costs.kinds[kind].profile.overheads
+            held = {(group, self.space.graph.weight_of[layer]) for layer in range(cuts[stage], cuts[stage + 1])} - seen
+            seen |= held
+            num_params = sum(self._params[weight] for _, weight in held)
+            found.append(overheads.update_ns + round(num_params * overheads.update_ns_per_million_params / 1e6))
+        return found
