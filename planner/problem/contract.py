@@ -1,8 +1,8 @@
 """The base of every document that crosses a process border, and the field types that they share."""
 
 import unicodedata
-from collections.abc import Iterable
-from typing import Annotated, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticCustomError
@@ -45,6 +45,14 @@ class Contract(BaseModel):
         hide_input_in_errors=True,
         ser_json_bytes="base64",
     )
+
+    # Overrides a method with a body: pydantic's copy keeps the cached values, a changed document the old one's digest.
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with some fields replaced, unchecked; what the first one has worked out of itself is left behind."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
 
 
 def fault(code: str, message: str) -> PydanticCustomError:
