@@ -11,6 +11,7 @@ from planner.plan.mesh import Mesh, cut
 from planner.plan.pieces import pieces
 from planner.plan.plan import MicroBatch, Plan, Stage
 from planner.problem.options import Family
+from planner.problem.profile import Reads
 from planner.schedules.build import PlanParts, build_plan
 
 __all__ = ["Line", "line_plan", "make_parts", "make_prices"]
@@ -31,6 +32,7 @@ def make_parts(
     *,
     num_layers: int,
     tied: tuple[tuple[int, ...], ...] = (),
+    reads: tuple[Reads, ...] = (),
     samples: int = 4,
     tokens: int = 64,
 ) -> PlanParts:
@@ -51,7 +53,7 @@ def make_parts(
     return PlanParts(
         problem="6f" + "0" * 62,
         precision="fp32",
-        graph=LayerGraph(model="9c" + "0" * 62, num_layers=num_layers, tied=tied),
+        graph=LayerGraph(model="9c" + "0" * 62, num_layers=num_layers, tied=tied, reads=reads),
         nodes=(Node(node_group="nodes", device_kind="cpu", num_ranks=num_ranks),),
         groups=tuple(groups),
         stages=tuple(stages),
