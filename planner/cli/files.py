@@ -21,6 +21,7 @@ from planner.problem.workload import Workload
 from planner.simulate.run_record import RunRecord
 
 __all__ = [
+    "BROKEN",
     "LARGEST_FILE_BYTES",
     "make_contract",
     "read_bytes",
@@ -36,7 +37,7 @@ __all__ = [
 LARGEST_FILE_BYTES = 64 * 2**20
 _DIGEST_NAME = re.compile(r"([0-9a-f]{64})(?:\..*)?")
 # What says that the file is not the one that was written, rather than that somebody wrote a wrong value.
-_BROKEN = frozenset({"schema", "json_invalid", "json_depth", "encoding", "digest"})
+BROKEN = frozenset({"schema", "json_invalid", "json_depth", "encoding", "digest"})
 
 _Document = TypeVar("_Document", bound=Contract)
 
@@ -96,7 +97,7 @@ def read_profile(path: Path) -> ModelProfile:
     try:
         profile = read_contract(path, ModelProfile)
     except DocumentError as error:
-        if error.code in _BROKEN:
+        if error.code in BROKEN:
             raise RefusedFileError(error.faults) from None
         raise
     _check_name(path, profile.digest)

@@ -6,12 +6,14 @@ from pathlib import Path
 from planner.cli.exit_codes import InputFileError
 from planner.cli.files import make_contract, read_cluster, read_contract, read_profile, read_workload
 from planner.errors import ContractError, Fault
+from planner.problem.cluster import Cluster
 from planner.problem.options import Constraints, Mode
 from planner.problem.problem import Problem, check_options
+from planner.problem.profile import ModelProfile
 from planner.problem.request import Request
 from planner.units import parse_duration_ns
 
-__all__ = ["optional_problem", "read_problem", "search_request"]
+__all__ = ["optional_problem", "read_problem", "read_request", "search_request"]
 
 
 def read_problem(profiles: Sequence[Path], cluster: Path, workload: Path) -> Problem:
@@ -31,6 +33,17 @@ def optional_problem(profiles: Sequence[Path] | None, cluster: Path | None, work
         message = "--profile, --cluster and --workload belong together: give all three or none"
         raise InputFileError(message, code="usage")
     return read_problem(profiles, cluster, workload)
+
+
+def read_request(path: Path) -> Request:
+    """A request whose documents stand inline, checked to belong together."""
+    request = read_contract(path, Request)
+    profiles = tuple(profile for profile in request.profiles if isinstance(profile, ModelProfile))
+    if len(profiles) != len(request.profiles) or not isinstance(request.cluster, Cluster):
+        message = f"{path} names documents by digest, expected profiles and cluster inline"
+        raise InputFileError(message, code="unknown_document")
+    check_options(Problem(profiles, request.cluster, request.workload), request.options)
+    return request
 
 
 def search_request(problem: Problem, constraints: Path | None, *, time_limit: str, mode: Mode, seed: int) -> Request:

@@ -7,11 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from planner.cli.options import (
-    ForceOption,
-    JsonOption,
-    OutputOption,
-)
+from planner.cli.options import ClusterOption, ForceOption, JsonOption, OutputOption, WorkloadOption
 
 __all__ = ["app"]
 
@@ -120,3 +116,31 @@ def scale(
     check_destination(destination)
     scaled = scale_profile(read_profile(profile_file), kind, factor, size_bytes(usable, "--usable"))
     emit_document(scaled, destination, tables=profile_tables(scaled), json_output=json_output)
+
+
+@app.command()
+def calibrate(
+    profile_file: _ProfileArgument,
+    plan_file: Annotated[Path, typer.Option("--plan", metavar="FILE", help="The plan that ran.")],
+    run_file: Annotated[Path, typer.Option("--run", metavar="FILE", help="What the run measured, run/1.")],
+    cluster: ClusterOption,
+    workload: WorkloadOption,
+    others: Annotated[
+        list[Path] | None, typer.Option("--other", metavar="FILE", help="Profiles of the cluster's other kinds.")
+    ] = None,
+    skip: Annotated[int, typer.Option(min=0, help="First steps to leave out: they warm up.")] = 1,
+    output: OutputOption = None,
+    force: ForceOption = False,
+    json_output: JsonOption = False,
+) -> None:
+    """Fit the profile's overhead to measured steps, so that the next prediction rests on a real run."""
+    from planner.cli.calibrating import calibrated_profile
+    from planner.cli.output import Destination, check_destination, emit_document
+    from planner.cli.problem_files import read_problem
+    from planner.cli.problem_tables import profile_tables
+
+    destination = Destination(output, force)
+    check_destination(destination)
+    problem = read_problem([profile_file, *(others or [])], cluster, workload)
+    profile = calibrated_profile(problem, plan_file, run_file, skip=skip)
+    emit_document(profile, destination, tables=profile_tables(profile), json_output=json_output)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from planner.cli.options import (
-    ClusterOption,
     ForceOption,
     JsonOption,
+    OptionalClusterOption,
+    OptionalProfilesOption,
+    OptionalWorkloadOption,
     OutputOption,
-    ProfilesOption,
-    WorkloadOption,
 )
 
 if TYPE_CHECKING:
@@ -22,9 +22,12 @@ __all__ = ["search"]
 
 
 def search(
-    profiles: ProfilesOption,
-    cluster: ClusterOption,
-    workload: WorkloadOption,
+    profiles: OptionalProfilesOption = None,
+    cluster: OptionalClusterOption = None,
+    workload: OptionalWorkloadOption = None,
+    request_file: Annotated[
+        Path | None, typer.Option("--request", metavar="FILE", help="A request/1 file instead of all options above.")
+    ] = None,
     time_limit: Annotated[str, typer.Option("--time-limit", help="1s..1h, for example 10s.")] = "60s",
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Equal seeds give equal plans.")] = 0,
     mode: Annotated[Literal["reproducible", "fast"], typer.Option(help="fast: several solver threads.")] = (
@@ -45,13 +48,19 @@ def search(
     from planner.cli.answers import report_answer
     from planner.cli.exit_codes import DONE, INTERRUPTED
     from planner.cli.output import Destination, check_destination, emit
-    from planner.cli.problem_files import read_problem, search_request
+    from planner.cli.problem_files import optional_problem, read_request, search_request
     from planner.problem.canonical import document_bytes
 
     destination = Destination(output, force)
     check_destination(destination)
-    problem = read_problem(profiles, cluster, workload)
-    request = search_request(problem, constraints, time_limit=time_limit, mode=mode, seed=seed)
+    problem = optional_problem(profiles, cluster, workload)
+    if (problem is None) == (request_file is None):
+        raise typer.BadParameter("give --profile, --cluster and --workload, or --request", param_hint="--request")
+    if problem is not None:
+        request = search_request(problem, constraints, time_limit=time_limit, mode=mode, seed=seed)
+    else:
+        assert request_file is not None
+        request = read_request(request_file)
     found = _search_here(request) if server is None else _search_there(request, server)
     if found.answer is not None:
         plan = report_answer(found.answer, json_output=json_output, plan_on_stdout=destination.is_stdout)
