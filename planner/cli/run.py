@@ -1,0 +1,39 @@
+"""``planner run``: a training script with a plan, as one rank that torchrun has started."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner.cli.options import JsonOption
+
+__all__ = ["CONTEXT_SETTINGS", "run"]
+
+# What follows SCRIPT belongs to the script, also what looks like an option of ours.
+CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+def run(
+    context: typer.Context,
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A Python file that makes an Executor.")],
+    plan_file: Annotated[Path, typer.Option("--plan", metavar="FILE", help="A plan/1 file, the same on every rank.")],
+    digest: Annotated[
+        str | None, typer.Option("--digest", metavar="HEX", help="The plan must have this digest.")
+    ] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Run SCRIPT with the plan at hand; the arguments after SCRIPT are the script's own.
+
+    Started by torchrun on every host: planner show PLAN prints the line. A plan of one rank needs no torchrun.
+    """
+    from planner.cli.extras import require_extra
+    from planner.cli.files import read_bytes, read_plan, require_digest
+
+    plan = read_plan(plan_file)
+    if digest is not None:
+        require_digest(plan_file, plan, digest)
+    read_bytes(script)
+    require_extra("torch", "torch")
+    from planner.executor.launch import run_script
+
+    run_script(plan_file, script, context.args)
