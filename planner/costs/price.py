@@ -36,6 +36,10 @@ class ProblemCosts:
         self.kinds = {profile.device.kind: KindCosts(profile) for profile in problem.profiles}
         self.links = Links(problem.cluster)
 
+    @cached_property
+    def problem_digest(self) -> str:
+        return self.problem.digest
+
     def price(self, plan: Plan) -> PlanPrices:
         """The prices of ``plan``. Raises ``PriceError`` where profile or cluster cannot give one."""
         return _Pricing(plan, self).prices()

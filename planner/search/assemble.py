@@ -6,6 +6,7 @@ devices that no stage uses do not appear.
 
 from collections.abc import Sequence
 
+from planner.costs.price import ProblemCosts
 from planner.plan.graph import Node
 from planner.plan.mesh import Mesh
 from planner.plan.plan import MicroBatch, Plan, Stage
@@ -18,12 +19,12 @@ from planner.search.space import Space
 __all__ = ["assemble"]
 
 
-def assemble(problem: Problem, space: Space, candidate: Candidate) -> Plan:
+def assemble(costs: ProblemCosts, space: Space, candidate: Candidate) -> Plan:
     """The plan of a candidate, without prediction and provenance."""
-    blocks = blocks_of(space, candidate.classes)
+    problem, blocks = costs.problem, blocks_of(space, candidate.classes)
     cuts = (0, problem.workload.sequence_length)
     parts = PlanParts(
-        problem=problem.digest,
+        problem=costs.problem_digest,
         precision=problem.workload.precision,
         graph=space.graph,
         nodes=_nodes(problem, blocks),

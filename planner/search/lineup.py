@@ -18,6 +18,7 @@ from planner.costs.stages import GRADIENT_BYTES
 from planner.costs.sums import sum_ns
 from planner.plan.mesh import cut
 from planner.problem.options import Family
+from planner.search.bounds import any_schedule_ns
 from planner.search.candidate import Candidate, Choice, blocks_of
 from planner.search.devices import Block
 from planner.search.orders import chain_order
@@ -66,6 +67,11 @@ class Lineup:
         rank_samples = -(-size // self.space.degrees.data)
         return self.space.tables[self.classes[stage % self.num_groups]][rank_samples]
 
+    def holds(self, space: Space, candidate: Candidate) -> bool:
+        """Whether the candidate is one of this lineup."""
+        shape = (candidate.family, candidate.classes, len(candidate.stages))
+        return space is self.space and shape == (self.family, self.classes, self.num_stages)
+
     def candidate(self, batch: Batch, row: int) -> Candidate:
         layers, recomputes = batch.cuts[row].tolist(), batch.recomputes[row].tolist()
         stages = tuple(
@@ -73,6 +79,13 @@ class Lineup:
             for s in range(self.num_stages)
         )
         return Candidate(self.family, self.num_groups, stages)
+
+    @cached_property
+    def bound_ns(self) -> int:
+        """No plan of the lineup takes a shorter step: its own devices at work, whatever the order."""
+        least = [self.tables(group, self.sizes[0]).layer_ns for group in range(self.num_groups)]
+        work = self.space.degrees.num_micro_batches
+        return any_schedule_ns(least, (1,) * self.num_groups, num_micro_batches=work)
 
     def durations_ns(self, batch: Batch, size: int) -> tuple[Integers, Integers]:
         """Forward and backward [stage, candidate]."""

@@ -105,6 +105,14 @@ class ClassTables:
 
     def memory(self, *, recomputes: bool) -> StageMemory:
         """What a stage holds beside its state."""
+        return self._memories[recomputes]
+
+    @cached_property
+    def _memories(self) -> tuple[StageMemory, StageMemory]:
+        """Without recompute, and with."""
+        return self._memory(recomputes=False), self._memory(recomputes=True)
+
+    def _memory(self, *, recomputes: bool) -> StageMemory:
         saved, inputs = self._column("saved_bytes"), self._column("input_bytes")
         is_read = np.where(np.arange(self.num_layers + 1) < self.num_layers, 1, 0)
         outputs = np.concatenate([[0], self._column("output_bytes")]) * is_read

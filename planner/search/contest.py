@@ -1,0 +1,144 @@
+"""The best plan so far, and what a candidate must do to replace it: a shorter step that fits.
+
+Scores of plain chains come from ``planner.search.lineup``; all others are simulated as whole plans. Work is counted in
+units of about a nanosecond, so that a search with a budget ends at the same place on every machine.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.costs.price import ProblemCosts
+from planner.costs.prices import PlanPrices
+from planner.plan.plan import Plan
+from planner.search.assemble import assemble
+from planner.search.candidate import Candidate
+from planner.search.fitting import fitting
+from planner.search.lineup import Batch, Lineup
+from planner.search.orders import chain_order
+from planner.search.space import Space
+from planner.simulate.simulate import simulate
+from planner.simulate.timeline import Timeline
+
+__all__ = ["Contest", "Entry", "Made", "Stopped"]
+
+_ROWS_AT_ONCE = 512
+_UNITS_AN_INSTRUCTION = 8_000  # of one numpy step, whatever its length
+_UNITS_A_ROW = 8
+_UNITS_A_PLAN = 5_000_000  # assembled, priced and simulated
+
+
+class Stopped(Exception):  # noqa: N818  # not an error: the search ends with what it has
+    """The budget, the time or the caller's patience is at an end; ``limit`` says which."""
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(limit)
+        self.limit = limit
+
+
+class Made(NamedTuple):
+    """A candidate written out and simulated."""
+
+    plan: Plan
+    prices: PlanPrices
+    timeline: Timeline
+
+    @property
+    def fits(self) -> bool:
+        """Every group has the memory that it needs."""
+        peaks = self.timeline.peak_bytes or ()
+        return all(need <= limit for need, limit in zip(peaks, self.prices.limit_bytes, strict=True))
+
+
+class Entry(NamedTuple):
+    """A plan that fits."""
+
+    step_ns: int
+    space: Space
+    candidate: Candidate
+
+
+@dataclass
+class Contest:
+    """``budget``: units of work. ``deadline_s``: of ``time.monotonic``. ``stop``: asked by the caller."""
+
+    costs: ProblemCosts
+    budget: int
+    deadline_s: float
+    stop: Callable[[], bool]
+    on_better: Callable[[Entry], None]
+    best: Entry | None = None
+    spent: int = 0
+    refused: int = 0  # candidates that the simulator's memory walk refused
+    _seen: set[tuple[int, Candidate]] = field(default_factory=set)
+
+    @property
+    def best_ns(self) -> int:
+        return self.best.step_ns if self.best is not None else np.iinfo(np.int64).max
+
+    def spend(self, units: int) -> None:
+        """Count work. Raises ``Stopped`` where there is none left to do."""
+        self.spent += units
+        if self.stop():
+            raise Stopped("wall")
+        if time.monotonic() > self.deadline_s:
+            raise Stopped("wall")
+        if self.spent > self.budget:
+            raise Stopped("deterministic")
+
+    def simulated(self, space: Space, candidate: Candidate) -> Made:
+        plan = assemble(self.costs, space, candidate)
+        prices = self.costs.price(plan)
+        return Made(plan, prices, simulate(plan, prices))
+
+    def offer(self, space: Space, candidate: Candidate) -> None:
+        """Simulate one candidate as a whole plan; each once."""
+        key = (id(space), candidate)
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        self.spend(_UNITS_A_PLAN)
+        made = self.simulated(space, candidate)
+        self.refused += not made.fits
+        if made.fits and made.timeline.step_ns < self.best_ns:
+            self._take(Entry(made.timeline.step_ns, space, candidate))
+
+    def offer_all(self, lineup: Lineup, batch: Batch) -> None:
+        """Score every candidate of a batch whose bound is below the best step, the most promising first."""
+        if not lineup.space.is_plain_chain:
+            for row in range(len(batch.cuts)):
+                self.offer(lineup.space, lineup.candidate(batch, row))
+            return
+        fits = fitting(lineup, batch)
+        bounds_ns = lineup.bounds_ns(batch)
+        (rows,) = np.nonzero(fits.possible & (bounds_ns < self.best_ns))
+        rows = rows[np.argsort(bounds_ns[rows], kind="stable")]
+        for first in range(0, len(rows), _ROWS_AT_ONCE):
+            chosen = rows[first : first + _ROWS_AT_ONCE]
+            if bounds_ns[chosen[0]] >= self.best_ns:
+                return
+            self._score(lineup, batch.take(chosen), fits.sure[chosen])
+
+    def _score(self, lineup: Lineup, batch: Batch, sure: np.ndarray) -> None:
+        m = lineup.space.degrees.num_micro_batches
+        order = chain_order(lineup.family, lineup.num_groups, lineup.num_stages, m)
+        self.spend(len(order) * (_UNITS_AN_INSTRUCTION + _UNITS_A_ROW * len(batch.cuts)))
+        ends_ns = lineup.compute_ends_ns(batch)
+        computed = ends_ns.max(axis=0)
+        rows = [row for row in np.argsort(computed, kind="stable").tolist() if computed[row] < self.best_ns]
+        scores = sorted((lineup.step_ns(batch, ends_ns, row), row) for row in rows)
+        for step_ns, row in scores:
+            if step_ns >= self.best_ns:
+                return
+            candidate = lineup.candidate(batch, row)
+            if sure[row]:
+                self._take(Entry(step_ns, lineup.space, candidate))
+            else:
+                self.offer(lineup.space, candidate)
+
+    def _take(self, entry: Entry) -> None:
+        self.best = entry
+        self.on_better(entry)

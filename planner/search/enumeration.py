@@ -1,0 +1,192 @@
+"""Every candidate of a lineup, where they are few enough; otherwise a good start and small moves from it.
+
+Recompute only costs time, so a stage recomputes exactly where it must: where keeping everything cannot fit. Between
+"cannot" and "surely fits" both are tried, all such stages of a candidate alike.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import combinations, islice, pairwise, permutations, product
+from math import comb
+
+import numpy as np
+
+from planner.costs.price import ProblemCosts
+from planner.problem.options import Constraints, Family
+from planner.search.contest import Contest
+from planner.search.fitting import fitting
+from planner.search.lineup import Batch, Lineup
+from planner.search.partition import Integers
+from planner.search.space import Space
+
+__all__ = ["climb", "enumerate_lineup", "has_all_lineups", "lineups", "start_batch"]
+
+_MOST_CUTS = 100_000
+_MOST_PLANS = 200
+_MOST_SEQUENCES = 1024  # of device classes along a route
+_MOST_ROUNDS = 60
+
+
+def lineups(space: Space, costs: ProblemCosts, constraints: Constraints) -> Iterator[Lineup]:
+    """Every lineup of a space as far as ``has_all_lineups``, few groups first."""
+    most_stages = constraints.num_stages or constraints.most_stages or space.num_layers
+    for num_groups in range(1, min(space.num_layers, space.num_blocks, most_stages) + 1):
+        for classes in _sequences(space, num_groups):
+            for family in _families(num_groups, constraints):
+                for num_stages in _stage_counts(space, family, num_groups, constraints):
+                    yield Lineup(space, costs, family, classes, num_stages)
+
+
+def has_all_lineups(space: Space) -> bool:
+    """Whether no order of device classes along a route is left out."""
+    most_groups = min(space.num_layers, space.num_blocks)
+    return bool(len(space.classes) ** most_groups <= _MOST_SEQUENCES)
+
+
+def _families(num_groups: int, constraints: Constraints) -> tuple[Family, ...]:
+    """On one group all families take equally long; the one that keeps least stands for them."""
+    order: tuple[Family, ...] = (
+        ("1f1b", "interleaved", "gpipe") if num_groups == 1 else ("1f1b", "gpipe", "interleaved")
+    )
+    found = tuple(family for family in order if not constraints.families or family in constraints.families)
+    return found[:1] if num_groups == 1 else found
+
+
+def _stage_counts(space: Space, family: Family, num_groups: int, constraints: Constraints) -> Iterator[int]:
+    """Interleaved with one stage a group is 1F1B that keeps more: only where nothing else is allowed."""
+    legs = constraints.most_legs if family == "interleaved" and num_groups > 1 else 1
+    fewest = 1 if family != "interleaved" or num_groups == 1 or constraints.families == ("interleaved",) else 2
+    for num_stages in range(num_groups * legs, num_groups * fewest - 1, -num_groups):
+        is_allowed = num_stages <= min(space.num_layers, constraints.most_stages or space.num_layers)
+        if is_allowed and constraints.num_stages in (None, num_stages):
+            yield num_stages
+
+
+def _sequences(space: Space, num_groups: int) -> Iterator[tuple[int, ...]]:
+    """Device classes along a route, as far as there are blocks; where they are many, each class stands in one row."""
+    counts = [len(device_class.blocks) for device_class in space.classes]
+    if has_all_lineups(space):
+        found: Iterable[tuple[int, ...]] = product(range(len(counts)), repeat=num_groups)
+    else:
+        found = islice(_rows(counts, num_groups), _MOST_SEQUENCES)
+    for sequence in found:
+        if all(sequence.count(number) <= count for number, count in enumerate(counts)):
+            yield sequence
+
+
+def _rows(counts: list[int], num_groups: int) -> Iterator[tuple[int, ...]]:
+    for order in permutations(range(len(counts))):
+        for used in product(*(range(min(counts[number], num_groups) + 1) for number in order)):
+            if sum(used) == num_groups:
+                yield tuple(number for number, count in zip(order, used, strict=True) for _ in range(count))
+
+
+def most_cuts(space: Space) -> int:
+    """Of a lineup that is looked through as a whole; whole plans are slow to simulate."""
+    return _MOST_CUTS if space.is_plain_chain else _MOST_PLANS
+
+
+def enumerate_lineup(contest: Contest, lineup: Lineup) -> bool:
+    """Offer every candidate; whether they were few enough, and none was left out."""
+    if comb(lineup.space.num_layers - 1, lineup.num_stages - 1) > most_cuts(lineup.space):
+        return False
+    cuts = _all_cuts(lineup.space.num_layers, lineup.num_stages)
+    whole = True
+    for variant, batch in enumerate(_with_recompute(lineup, cuts)):
+        if variant and _open_rows(contest, lineup, batch):
+            whole = lineup.num_stages == 1
+        contest.offer_all(lineup, batch)
+    return whole
+
+
+def _open_rows(contest: Contest, lineup: Lineup, batch: Batch) -> bool:
+    """Whether a second way to recompute is still of interest: then mixtures of both are left out."""
+    return bool(np.any((lineup.bounds_ns(batch) < contest.best_ns) & fitting(lineup, batch).possible))
+
+
+@lru_cache(maxsize=64)
+def _all_cuts(num_layers: int, num_stages: int) -> Integers:
+    inner = list(combinations(range(1, num_layers), num_stages - 1))
+    found = np.zeros((len(inner), num_stages + 1), np.int64)
+    found[:, 1:-1] = np.array(inner, np.int64).reshape(len(inner), num_stages - 1)
+    found[:, -1] = num_layers
+    return found
+
+
+def _with_recompute(lineup: Lineup, cuts: Integers) -> Iterator[Batch]:
+    """The cuts with the recompute that they need; a second batch where that is not certain."""
+    allowed = lineup.space.recompute
+    nowhere = np.zeros((len(cuts), lineup.num_stages), np.bool_)
+    if allowed == (True,):
+        yield Batch(cuts, ~nowhere)
+    elif allowed == (False,):
+        yield Batch(cuts, nowhere)
+    elif lineup.num_stages > lineup.num_groups or lineup.family == "interleaved":
+        yield Batch(cuts, nowhere)
+        if not fitting(lineup, Batch(cuts, nowhere)).sure.all():
+            yield Batch(cuts, ~nowhere)
+    else:
+        possible, sure = _without_recompute(lineup, cuts)
+        yield Batch(cuts, ~possible)
+        unclear = np.any(possible & ~sure, axis=1)
+        if unclear.any():
+            yield Batch(cuts[unclear], ~sure[unclear])
+
+
+def _without_recompute(lineup: Lineup, cuts: Integers) -> tuple[np.ndarray, np.ndarray]:
+    """[candidate, stage]: whether keeping everything can fit, and whether it surely does."""
+    m = lineup.space.degrees.num_micro_batches
+    possible, sure = [], []
+    for stage in range(lineup.num_stages):
+        in_flight = m if lineup.family == "gpipe" else min(lineup.num_stages - stage, m)
+        span = (cuts[:, stage], cuts[:, stage + 1])
+        smallest, largest = lineup.tables(stage, lineup.sizes[0]), lineup.tables(stage, lineup.sizes[-1])
+        possible.append(smallest.most_in_flight(recomputes=False)[span] >= in_flight)
+        sure.append(largest.surely_in_flight(recomputes=False)[span] >= in_flight)
+    return np.array(possible).T, np.array(sure).T
+
+
+def start_batch(lineup: Lineup) -> Iterator[Batch]:
+    """One cut whose largest stage is least for the lineup's devices, with the recompute that it needs."""
+    num_layers, size = lineup.space.num_layers, lineup.sizes[-1]
+    worst = np.full((lineup.num_stages + 1, num_layers + 1), np.iinfo(np.int64).max)
+    ends = np.zeros_like(worst)
+    worst[lineup.num_stages, num_layers] = 0
+    for stage in range(lineup.num_stages - 1, -1, -1):
+        times = lineup.tables(stage, size).times_ns(recomputes=False)
+        for layer in range(num_layers):
+            found = np.maximum(times[layer, layer + 1 :], worst[stage + 1, layer + 1 :])
+            ends[stage, layer] = layer + 1 + int(found.argmin())
+            worst[stage, layer] = found.min()
+    cuts = [0]
+    for stage in range(lineup.num_stages):
+        cuts.append(int(ends[stage, cuts[-1]]))
+    if cuts[-1] == num_layers and all(a < b for a, b in pairwise(cuts)):
+        yield from _with_recompute(lineup, np.array([cuts], np.int64))
+
+
+def climb(contest: Contest, lineup: Lineup, cuts: Integers) -> None:
+    """Move borders by one or two layers as long as that shortens the best step."""
+    for _ in range(_MOST_ROUNDS):
+        before = contest.best_ns
+        for batch in _with_recompute(lineup, _neighbours(cuts)):
+            contest.offer_all(lineup, batch)
+        best = contest.best
+        if best is None or contest.best_ns == before or not lineup.holds(best.space, best.candidate):
+            return
+        cuts = np.array([[*(stage.first_layer for stage in best.candidate.stages), lineup.space.num_layers]], np.int64)
+
+
+def _neighbours(cuts: Integers) -> Integers:
+    """The cut itself, every border moved by one or two, and every pair of neighbouring borders moved alike."""
+    rows = [cuts[0].tolist()]
+    inner = range(1, cuts.shape[1] - 1)
+    for border in inner:
+        for move in (-2, -1, 1, 2):
+            for width in (1, 2):
+                row = cuts[0].tolist()
+                for place in range(border, min(border + width, cuts.shape[1] - 1)):
+                    row[place] += move
+                rows.append(row)
+    legal = {tuple(row): None for row in rows if all(a < b for a, b in pairwise(row))}
+    return np.array(list(legal), np.int64)

@@ -1,0 +1,174 @@
+"""Why nothing fits, in words that name a layer, a device kind and the missing bytes; and what a search left out.
+
+Memory: the least amount by which every device would have to grow is found by bisection over the reachability of cuts,
+which is a second, independent answer to "nothing fits" (plain sets, no programme over times). The stage that needs it
+is named.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.costs.price import ProblemCosts
+from planner.plan.answer import Reason
+from planner.problem.options import Constraints
+from planner.search.space import Space
+from planner.search.tables import ClassTables
+from planner.units import bytes_text
+
+__all__ = ["reachable_cut", "reasons", "warnings"]
+
+_MOST_BYTES = 2**52
+_MOST_SPACES = 8  # the ones with the smallest micro-batches
+
+
+class _Stage(NamedTuple):
+    device_class: int
+    first_layer: int
+    end_layer: int
+    in_flight: int
+    recomputes: bool
+
+
+class _Shortfall(NamedTuple):
+    """Every device needs ``missing_bytes`` more; then ``stage`` fits exactly."""
+
+    missing_bytes: int
+    space: Space
+    stage: _Stage
+
+
+def warnings(costs: ProblemCosts, spaces: Sequence[Space]) -> tuple[Reason, ...]:
+    """Micro-batch sizes and device kinds that the profiles cannot price."""
+    found: dict[str, Reason] = {}
+    for space in spaces:
+        for error in space.unpriced:
+            found.setdefault(error.message, Reason(code="no_price", message=error.message[:1024]))
+    return tuple(found.values())[:3]
+
+
+def reasons(costs: ProblemCosts, spaces: Sequence[Space], constraints: Constraints) -> tuple[Reason, ...]:
+    """The demands that cannot be met together."""
+    if not spaces:
+        batch = costs.problem.workload.global_batch_size
+        text = f"no data degree and micro-batch size that is allowed deals a batch of {batch} samples to the devices"
+        return (Reason(code="divisibility", message=text),)
+    priced = [space for space in spaces if space.classes]
+    if not priced:
+        return warnings(costs, spaces)
+    stages = constraints.num_stages or 1
+    allowed = [space for space in priced if stages <= space.num_blocks * constraints.most_legs]
+    if not allowed:
+        most = max(space.num_blocks for space in priced)
+        return (Reason(code="devices", message=f"{stages} stages asked for, at most {most} groups of devices"),)
+    shortfalls = [found for space in _smallest(allowed) if (found := _shortfall(space, constraints)) is not None]
+    if not shortfalls:
+        text = "no order of device kinds, number of stages and family that is allowed holds all layers as pinned"
+        return (Reason(code="constraint", message=text),)
+    return (_memory_reason(costs, min(shortfalls, key=lambda found: found.missing_bytes)),)
+
+
+def _smallest(spaces: Sequence[Space]) -> list[Space]:
+    """Of each data degree the smallest micro-batches: they need least memory."""
+    best: dict[int, Space] = {}
+    for space in sorted(spaces, key=lambda space: space.degrees.micro_batch_size):
+        best.setdefault(space.degrees.data, space)
+    return list(best.values())[:_MOST_SPACES]
+
+
+def _memory_reason(costs: ProblemCosts, shortfall: _Shortfall) -> Reason:
+    space, stage = shortfall.space, shortfall.stage
+    device_class = space.classes[stage.device_class]
+    need = device_class.usable_bytes + shortfall.missing_bytes
+    layers = costs.problem.profiles[0].layers
+    name = layers[stage.first_layer].id
+    held = f"layer {stage.first_layer} ({name!r})"
+    if stage.end_layer - stage.first_layer > 1:
+        held = f"layers {stage.first_layer} to {stage.end_layer - 1} ({name!r} to {layers[stage.end_layer - 1].id!r})"
+    text = (
+        f"nothing fits: at the least {held} on {device_class.device_kind!r} need {bytes_text(need)}, "
+        f"it has {bytes_text(device_class.usable_bytes)}: {shortfall.missing_bytes} bytes short "
+        f"(data degree {space.degrees.data}, micro-batches of {space.degrees.micro_batch_size} samples a rank, "
+        f"{stage.in_flight} in flight)"
+    )
+    return Reason(
+        code="memory",
+        message=text,
+        layer=stage.first_layer,
+        device_kind=device_class.device_kind,
+        need_bytes=need,
+        have_bytes=device_class.usable_bytes,
+    )
+
+
+def _shortfall(space: Space, constraints: Constraints) -> _Shortfall | None:
+    """None where more memory would not help."""
+    if reachable_cut(space, constraints, more_bytes=_MOST_BYTES) is None:
+        return None
+    low, high = 0, _MOST_BYTES
+    while low < high:
+        middle = (low + high) // 2
+        if reachable_cut(space, constraints, more_bytes=middle) is None:
+            low = middle + 1
+        else:
+            high = middle
+    stages = reachable_cut(space, constraints, more_bytes=low)
+    assert stages is not None
+    tightest = max(stages, key=lambda stage: _need_bytes(space, stage) - _usable_bytes(space, stage))
+    return _Shortfall(low, space, tightest)
+
+
+def _usable_bytes(space: Space, stage: _Stage) -> int:
+    return space.classes[stage.device_class].usable_bytes
+
+
+def reachable_cut(space: Space, constraints: Constraints, *, more_bytes: int) -> tuple[_Stage, ...] | None:
+    """Some cut whose stages can fit at the least, one stage a group, counted from the last stage; None: there is none.
+
+    Plain reachability over (layer, devices used) from the end: stage j from the end keeps min(j, m) micro-batches.
+    """
+    counts = [len(device_class.blocks) for device_class in space.classes]
+    most = constraints.num_stages or constraints.most_stages or space.num_layers
+    start = (space.num_layers, (0,) * len(counts))
+    level: dict[tuple[int, tuple[int, ...]], tuple[_Stage, ...]] = {start: ()}
+    for j in range(1, min(space.num_layers, space.num_blocks, most) + 1):
+        following: dict[tuple[int, tuple[int, ...]], tuple[_Stage, ...]] = {}
+        for (end, used), stages in level.items():
+            for number, count in enumerate(counts):
+                if used[number] < count:
+                    rest = tuple(n + (k == number) for k, n in enumerate(used))
+                    for stage in _fitting_stages(space, number, end, j, more_bytes):
+                        following.setdefault((stage.first_layer, rest), (stage, *stages))
+        level = following
+        done = [stages for (first, _), stages in level.items() if first == 0]
+        if done and j >= (constraints.num_stages or 1):
+            return done[0]
+    return None
+
+
+def _fitting_stages(space: Space, number: int, end: int, position: int, more_bytes: int) -> list[_Stage]:
+    in_flight = min(position, space.degrees.num_micro_batches)
+    found = []
+    for first in range(end - 1, -1, -1):
+        options = [_Stage(number, first, end, in_flight, again) for again in space.recompute]
+        fits = [stage for stage in options if _need_bytes(space, stage) <= _usable_bytes(space, stage) + more_bytes]
+        if not fits or not space.full(number).allowed[first, end]:
+            break
+        found.append(fits[0])
+    return found
+
+
+def _need_bytes(space: Space, stage: _Stage) -> int:
+    """The least that any replay needs, of the smallest micro-batches."""
+    tables = _least_tables(space, stage.device_class)
+    memory = tables.memory(recomputes=stage.recomputes)
+    place = (stage.first_layer, stage.end_layer)
+    forward = memory.forward_bytes[place] + memory.arriving_bytes[place]
+    backward = memory.backward_bytes[place] + memory.returning_bytes[place]
+    running = int(np.maximum(forward, backward))
+    return int(tables.state_bytes[place]) + stage.in_flight * int(memory.kept_bytes[place]) + running
+
+
+def _least_tables(space: Space, device_class: int) -> ClassTables:
+    return space.tables[device_class][min(space.tables[device_class])]

@@ -1,0 +1,102 @@
+"""Good candidates of a space from the exact partition programme, best first; they chose devices and cuts together.
+
+The programme's step is a model, so the cut that it certifies is where the simulated search starts, not its answer. It
+runs with memory that surely suffices, then with the least that any replay needs.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+
+from planner.costs.price import ProblemCosts
+from planner.problem.options import Constraints, Family
+from planner.search.bounds import bottleneck_start_ns
+from planner.search.contest import Contest
+from planner.search.lineup import Batch, Lineup
+from planner.search.partition import Cut, PartitionProblem, StageOption
+from planner.search.refinement import refine
+from planner.search.space import Space
+
+__all__ = ["partition_problem", "seed"]
+
+_MOST_EVALUATIONS = 40
+_TOLERANCE = 0.001  # of the model's gap
+_UNITS_A_TABLE_ENTRY = 40  # of one evaluation: stages x layers x options x vectors of devices x reach
+
+
+def seed(contest: Contest, space: Space, family: Family, constraints: Constraints) -> list[tuple[Lineup, Batch]]:
+    """Offer the programme's cuts; the last cut of each run is given back to climb from."""
+    found = []
+    for surely in (True, False):
+        problem = partition_problem(space, family, constraints, surely=surely)
+        if problem is None:
+            continue
+        last = None
+        for cut in _cuts(contest, problem):
+            last = _lineup(space, contest.costs, family, problem, cut)
+            contest.offer_all(*last)
+        if last is not None:
+            found.append(last)
+    return found
+
+
+def _cuts(contest: Contest, problem: PartitionProblem) -> Iterator[Cut]:
+    """Each new best cut of the refinement, until the model's gap is small."""
+    size = len(problem.in_flight) * problem.num_layers**2 * len(problem.options) * len(problem.vectors)
+    before: Cut | None = None
+    for certificate in islice(refine(problem, start_ns=bottleneck_start_ns(problem)), _MOST_EVALUATIONS):
+        contest.spend(size * _UNITS_A_TABLE_ENTRY)
+        if certificate.cut != before:
+            yield certificate.cut
+        before = certificate.cut
+        value_ns = certificate.cut.step_ns(problem.num_micro_batches)
+        if value_ns - certificate.bound_ns <= _TOLERANCE * certificate.bound_ns:
+            return
+
+
+def partition_problem(
+    space: Space, family: Family, constraints: Constraints, *, surely: bool
+) -> PartitionProblem | None:
+    """One stage a group; None where the constraints leave no number of stages."""
+    most = min(space.num_layers, space.num_blocks, constraints.num_stages or constraints.most_stages or 2**31)
+    fewest = constraints.num_stages or 1
+    if fewest > most:
+        return None
+    m = space.degrees.num_micro_batches
+    choices = [(number, recomputes) for number in range(len(space.classes)) for recomputes in space.recompute]
+    return PartitionProblem(
+        options=tuple(_option(space, number, recomputes, surely) for number, recomputes in choices),
+        counts=tuple(len(device_class.blocks) for device_class in space.classes),
+        num_micro_batches=m,
+        in_flight=tuple(m if family == "gpipe" else min(j, m) for j in range(1, most + 1)),
+        usable_bytes=tuple(device_class.usable_bytes for device_class in space.classes),
+        fewest_stages=fewest,
+    )
+
+
+def _option(space: Space, device_class: int, recomputes: bool, surely: bool) -> StageOption:
+    tables, smallest = space.full(device_class), space.tables[device_class][min(space.tables[device_class])]
+    fits = tables.surely_in_flight(recomputes=recomputes) if surely else smallest.most_in_flight(recomputes=recomputes)
+    again = np.array([price.forward_ns for price in tables.prices]) if recomputes else 0
+    state = tables.layer_state_bytes.copy()
+    for tied in space.graph.tied:
+        state[list(tied[1:])] = 0  # counted with the first; the programme's start may be lower, never wrong
+    return StageOption(
+        kind=device_class,
+        size=1,
+        time_ns=tables.times_ns(recomputes=recomputes),
+        most_in_flight=fits,
+        layer_ns=tables.layer_ns + again,
+        layer_state_bytes=state,
+    )
+
+
+def _lineup(
+    space: Space, costs: ProblemCosts, family: Family, problem: PartitionProblem, cut: Cut
+) -> tuple[Lineup, Batch]:
+    options = [divmod(pick.option, len(space.recompute)) for pick in cut.stages]
+    cuts = [0, *(pick.end_layer for pick in cut.stages)]
+    recomputes = [space.recompute[mode] for _, mode in options]
+    lineup = Lineup(space, costs, family, tuple(device_class for device_class, _ in options), len(cut.stages))
+    return lineup, Batch(np.array([cuts], np.int64), np.array([recomputes], np.bool_))
