@@ -57,7 +57,8 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         logger.info("stopping", signal=signal.Signals(sig).name)
         self._service.begin_drain()
-        super().handle_exit(sig, frame)
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True  # and not uvicorn's way, which ends the process by the signal it caught
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
         await super().startup(sockets)
