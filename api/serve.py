@@ -17,12 +17,12 @@ from api.app import create_app
 from api.logs import configure_logs
 from api.service import Service, open_service
 from api.settings import Settings
+from planner.units import NS_PER_SECOND
 
 __all__ = ["serve"]
 
 logger = structlog.get_logger(__name__)
 
-_HEADER_DEADLINE_S = 10.0
 _LARGEST_HEADER_BYTES = 64 * 2**10
 _FINISH_S = 5  # for requests under way when the service stops
 
@@ -35,7 +35,7 @@ def serve(settings: Settings) -> None:
         create_app(service),
         host=settings.host,
         port=settings.port,
-        http=DeadlineProtocol,
+        http=_protocol(settings.header_deadline_ns / NS_PER_SECOND),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -67,32 +67,35 @@ class _Server(uvicorn.Server):
             logger.info("listening", host=self.config.host, port=ports[0])
 
 
-class DeadlineProtocol(H11Protocol):
-    """Closes a connection whose request header does not arrive in time."""
+def _protocol(deadline_s: float) -> type[H11Protocol]:
+    """uvicorn's protocol, which closes a connection whose request header does not arrive in time."""
 
-    _deadline: asyncio.TimerHandle | None = None
+    class DeadlineProtocol(H11Protocol):
+        _deadline: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._deadline = self.loop.call_later(_HEADER_DEADLINE_S, transport.close)
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._deadline = self.loop.call_later(deadline_s, transport.close)
 
-    def data_received(self, data: bytes) -> None:
-        if not self._busy() and self._deadline is None:
-            self._deadline = self.loop.call_later(_HEADER_DEADLINE_S, self.transport.close)
-        super().data_received(data)
-        if self._busy():
+        def data_received(self, data: bytes) -> None:
+            if not self._busy() and self._deadline is None:
+                self._deadline = self.loop.call_later(deadline_s, self.transport.close)
+            super().data_received(data)
+            if self._busy():
+                self._stop_deadline()
+
+        def connection_lost(self, exc: Exception | None) -> None:
             self._stop_deadline()
+            super().connection_lost(exc)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_deadline()
-        super().connection_lost(exc)
+        def _busy(self) -> bool:
+            """Between a complete request header and the end of its answer."""
+            cycle: Any = self.cycle  # None before the first request
+            return cycle is not None and not cycle.response_complete
 
-    def _busy(self) -> bool:
-        """Between a complete request header and the end of its answer."""
-        cycle: Any = self.cycle  # None before the first request
-        return cycle is not None and not cycle.response_complete
+        def _stop_deadline(self) -> None:
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
 
-    def _stop_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    return DeadlineProtocol

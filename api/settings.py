@@ -31,6 +31,7 @@ class Settings(BaseSettings):
     most_waiting: Annotated[int, Field(ge=1, le=100_000)] = 1000  # queued searches, then 429
     most_attempts: Annotated[int, Field(ge=1, le=20)] = 3  # services that may die under one search
     lease_ns: Annotated[int, Field(ge=NS_PER_SECOND)] = 30 * NS_PER_SECOND  # a runner silent for longer is lost
+    header_deadline_ns: Annotated[int, Field(ge=NS_PER_SECOND // 10)] = 10 * NS_PER_SECOND  # for a request's header
     child_module: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")] = "planner.search.child"
     child_memory_limit_bytes: Annotated[int, Field(ge=2**27)] = 2 * 2**30
     log_level: Literal["debug", "info", "warning", "error"] = "info"

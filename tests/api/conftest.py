@@ -1,8 +1,10 @@
 """Services for the tests: in this process with a stand-in for the solver child, each on a store of its own."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -16,10 +18,23 @@ BASE_URL = "http://127.0.0.1"
 
 
 class Running:
-    """A service and a client of it."""
+    """A service and a client of it, which checks that each answer is one that ``/openapi.json`` describes."""
 
     def __init__(self, service: Service, client: TestClient) -> None:
         self.service, self.client = service, client
+        paths = client.get("/openapi.json").json()["paths"]
+        self._described = [
+            (re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), operations) for path, operations in paths.items()
+        ]
+        client.event_hooks = {"response": [self._check]}
+
+    def _check(self, response: Any) -> None:
+        method = response.request.method.lower().replace("head", "get")
+        for path, operations in self._described:
+            if path.fullmatch(response.request.url.path) and method in operations:
+                described = operations[method]["responses"]
+                assert str(response.status_code) in described, (method, path.pattern, response.status_code)
+                return
 
 
 Start = Callable[..., AbstractContextManager[Running]]
