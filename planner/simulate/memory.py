@@ -6,6 +6,7 @@ end of its writer to the end of its reader. Transients live while their instruct
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -20,17 +21,15 @@ def peak_bytes(
 ) -> tuple[int, ...]:
     """By group; times are those of a whole replay of the same arrays."""
     taken, freed = _own_bytes(arrays)
-    ends = np.array(ends_ns, np.int64)
-    times = np.stack([np.array(starts_ns, np.int64), ends], axis=1)
+    starts, ends = np.array(starts_ns, np.int64), np.array(ends_ns, np.int64)
     peaks = []
-    for group, (first, end) in enumerate(zip(arrays.first, arrays.first[1:], strict=False)):
+    for group, (first, end) in enumerate(pairwise(arrays.first)):
         own = slice(first, end)
-        arrivals, arriving = _arrivals(arrays, ends, own)
         released = freed[own] + sum(column.message_bytes[own] for column in arrays.columns)
-        changes = np.concatenate([arriving, np.stack([taken[own], -released], axis=1).ravel()])
-        # at one moment messages arrive first, then the group's own starts and ends in the order of its stream
-        order = np.argsort(np.concatenate([arrivals, times[own].ravel()]), kind="stable")
-        peaks.append(state_bytes[group] + max(0, int(np.cumsum(changes[order]).max(initial=0))))
+        changes = np.stack([taken[own], -released], axis=1).ravel()  # at each start, at each end, in stream order
+        arrivals_ns, arriving = _arrivals(arrays, ends, own)
+        changes = np.insert(changes, _places(arrivals_ns, starts[own], ends[own]), arriving)
+        peaks.append(state_bytes[group] + max(0, int(np.cumsum(changes).max(initial=0))))
     return tuple(peaks)
 
 
@@ -61,3 +60,10 @@ def _arrivals(arrays: InstructionArrays, ends_ns: Integers, own: slice) -> tuple
         times.append(ends_ns[before[exists]])
         sizes.append(column.message_bytes[own][exists])
     return np.concatenate(times), np.concatenate(sizes)
+
+
+def _places(arrivals_ns: Integers, starts_ns: Integers, ends_ns: Integers) -> Integers:
+    """Before which change of a group an arrival falls: behind what has ended by then, before what starts from then."""
+    following = np.searchsorted(starts_ns, arrivals_ns, side="left")
+    running = (following > 0) & (ends_ns[np.maximum(following, 1) - 1] > arrivals_ns)
+    return np.asarray(2 * following - running)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tests.helpers.exhaustive_rules import Cell, Facts, Order, broken_rule, read_facts
 
-__all__ = ["MODELS", "Machine", "Step", "lists_of", "verdict"]
+__all__ = ["MODELS", "Machine", "Needs", "Step", "lists_of", "verdict"]
 
 MODELS = ("buffered", "pair", "rank")
 Element = tuple[int, int]  # sample, token
@@ -87,7 +87,7 @@ def messages(facts: Facts, writer: int, reader: int, cell: Cell) -> list[tuple[i
     return [(*ends, frozenset(elements)) for ends, elements in sorted(found.items())]
 
 
-class _Needs:
+class Needs:
     """Who needs what of whom."""
 
     def __init__(self, facts: Facts) -> None:
@@ -149,7 +149,7 @@ class _Needs:
 
 def lists_of(facts: Facts) -> list[list[Step]] | None:
     """The lists of all ranks: groups walked one order at a time; None where they cannot be walked to their end."""
-    needs, places = _Needs(facts), [0] * len(facts.streams)
+    needs, places = Needs(facts), [0] * len(facts.streams)
     lists: list[list[Step]] = [[] for rank in range(sum(map(len, facts.document["groups"])))]
     done: set[Order] = set()
     takers = _takers(needs)
@@ -176,7 +176,7 @@ def lists_of(facts: Facts) -> list[list[Step]] | None:
     return lists if all(place == len(stream) for place, stream in zip(places, facts.streams, strict=True)) else None
 
 
-def _takers(needs: _Needs) -> dict[Order, list[tuple[str, Order]]]:
+def _takers(needs: Needs) -> dict[Order, list[tuple[str, Order]]]:
     found: dict[Order, list[tuple[str, Order]]] = defaultdict(list)
     for order in sorted(needs.orders):
         if order.letter not in "GU":
@@ -215,7 +215,7 @@ class Machine:
 
     def __init__(self, facts: Facts, lists: Sequence[Sequence[Step]], model: str) -> None:
         self.facts, self.lists, self.model = facts, lists, model
-        self.needs = _Needs(facts)
+        self.needs = Needs(facts)
         self.places = [0] * len(lists)
         self.waiting: list[list[Step]] = [[] for _ in lists]
         self.done: list[set[Order]] = [set() for _ in lists]

@@ -18,13 +18,19 @@ __all__ = ["Line", "line_plan", "make_parts", "make_prices"]
 
 
 class Line(NamedTuple):
-    """One route on groups of its own: stages dealt round robin, layers cut evenly, one mesh for all stages."""
+    """One route on groups of its own: stages dealt round robin, layers cut evenly.
+
+    ``mesh``: of all stages, or one for each group.
+    """
 
     num_groups: int
     num_stages: int
     num_micro_batches: int
-    mesh: Mesh = Mesh()
+    mesh: Mesh | tuple[Mesh, ...] = Mesh()
     num_slices: int = 1
+
+    def mesh_of(self, group: int) -> Mesh:
+        return self.mesh if isinstance(self.mesh, Mesh) else self.mesh[group]
 
 
 def make_parts(
@@ -40,13 +46,15 @@ def make_parts(
     groups, stages, routes, batches, num_ranks = [], [], [], [], 0
     for number, line in enumerate(lines):
         first_group, first_stage = len(groups), len(stages)
-        for _ in range(line.num_groups):
-            groups.append(tuple(range(num_ranks, num_ranks + line.mesh.num_ranks)))
-            num_ranks += line.mesh.num_ranks
+        for group in range(line.num_groups):
+            size = line.mesh_of(group).num_ranks
+            groups.append(tuple(range(num_ranks, num_ranks + size)))
+            num_ranks += size
         for stage in range(line.num_stages):
             layers = cut(num_layers, line.num_stages, stage)
-            group = first_group + stage % line.num_groups
-            stages.append(Stage(group=group, first_layer=layers.first, end_layer=layers.end, mesh=line.mesh))
+            group = stage % line.num_groups
+            mesh = line.mesh_of(group)
+            stages.append(Stage(group=first_group + group, first_layer=layers.first, end_layer=layers.end, mesh=mesh))
         routes.append(tuple(range(first_stage, len(stages))))
         cuts = tuple(tokens * part // line.num_slices for part in range(line.num_slices + 1))
         batches += [MicroBatch(route=number, samples=samples, cuts=cuts)] * line.num_micro_batches

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.plan.mesh import Mesh
-from planner.plan.plan import Plan
+from planner.plan.plan import Plan, Stage
 from planner.problem.options import Family
 from planner.problem.profile import Reads
 from planner.schedules.build import build_plan
@@ -41,6 +41,8 @@ def random_plan(source: random.Random) -> Plan:
         samples=source.choice((3, 4, 5)),
         tokens=source.choice((12, 13)),
     )
+    if not parts.graph.tied and source.random() < 0.4:
+        parts = replace(parts, stages=tuple(_other_mesh(source, stage) for stage in parts.stages))
     if not parts.graph.tied and source.random() < 0.25:
         parts = replace(parts, untrained_layers=frozenset({source.randrange(num_layers)} - {num_layers - 1}))
     document = build_plan(parts, family).model_dump(mode="json")
@@ -55,7 +57,16 @@ def _random_line(source: random.Random, family: Family, num_slices: int) -> Line
     num_groups = source.randint(1, 4)
     legs = 1 if family == "1f1b" else source.randint(1, 2)
     num_stages = num_groups * legs - (source.randint(0, num_groups - 1) if legs == 2 else 0)
-    return Line(num_groups, num_stages, source.randint(1, 4), source.choice(_MESHES), num_slices)
+    mesh: Mesh | tuple[Mesh, ...] = source.choice(_MESHES)
+    if source.random() < 0.4:
+        mesh = tuple(source.choice(_MESHES) for _ in range(num_groups))
+    return Line(num_groups, num_stages, source.randint(1, 4), mesh, num_slices)
+
+
+def _other_mesh(source: random.Random, stage: Stage) -> Stage:
+    """Another spread over the same ranks: two stages of one group may then send to each other."""
+    meshes = [mesh for mesh in _MESHES if mesh.num_ranks == stage.mesh.num_ranks]
+    return stage.model_copy(update={"mesh": source.choice(meshes)})
 
 
 def _random_reads(source: random.Random, num_layers: int) -> tuple[Reads, ...]:
