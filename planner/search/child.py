@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 _STOP_LINE = b"stop"
 _LONGEST_MESSAGE = 1024
-_FAILURES = ("solver_crash", "out_of_memory", "no_plan_in_time")
+_FAILURES = ("solver_crash", "out_of_memory", "no_plan_in_time", "invalid")
 
 
 def main() -> None:

@@ -70,6 +70,7 @@ class Contest:
     deadline_s: float
     stop: Callable[[], bool]
     on_better: Callable[[Entry], None]
+    seed: int = 0
     best: Entry | None = None
     spent: int = 0
     refused: int = 0  # candidates that the simulator's memory walk refused

@@ -75,6 +75,7 @@ class _Search:
             deadline_s=self._started_s + _WALL_SHARE * limit_ns / 1e9,
             stop=self._asked_to_stop,
             on_better=self._on_better,
+            seed=options.seed,
         )
 
     def run(self) -> Answer:

@@ -13,8 +13,9 @@ from planner.costs.price import ProblemCosts
 from planner.problem.options import Constraints, Family
 from planner.search.bounds import bottleneck_start_ns
 from planner.search.contest import Contest
+from planner.search.feasibility import CapacityProgram, bisect_bottleneck, window_program
 from planner.search.lineup import Batch, Lineup
-from planner.search.partition import Cut, PartitionProblem, StageOption
+from planner.search.partition import NO_PLAN, Cut, PartitionProblem, StageOption, best_cut
 from planner.search.refinement import refine
 from planner.search.space import Space
 
@@ -22,6 +23,8 @@ __all__ = ["partition_problem", "seed"]
 
 _MOST_EVALUATIONS = 40
 _TOLERANCE = 0.001  # of the model's gap
+_DEAR_TABLE_ENTRIES = 2_000_000
+_UNITS_OF_BISECTION = 500_000_000
 _UNITS_A_TABLE_ENTRY = 40  # of one evaluation: stages x layers x options x vectors of devices x reach
 
 
@@ -45,7 +48,8 @@ def _cuts(contest: Contest, problem: PartitionProblem) -> Iterator[Cut]:
     """Each new best cut of the refinement, until the model's gap is small."""
     size = len(problem.in_flight) * problem.num_layers**2 * len(problem.options) * len(problem.vectors)
     before: Cut | None = None
-    for certificate in islice(refine(problem, start_ns=bottleneck_start_ns(problem)), _MOST_EVALUATIONS):
+    start_ns = _start_ns(contest, problem, size)
+    for certificate in islice(refine(problem, start_ns=start_ns), _MOST_EVALUATIONS):
         contest.spend(size * _UNITS_A_TABLE_ENTRY)
         if certificate.cut != before:
             yield certificate.cut
@@ -53,6 +57,23 @@ def _cuts(contest: Contest, problem: PartitionProblem) -> Iterator[Cut]:
         value_ns = certificate.cut.step_ns(problem.num_micro_batches)
         if value_ns - certificate.bound_ns <= _TOLERANCE * certificate.bound_ns:
             return
+
+
+def _start_ns(contest: Contest, problem: PartitionProblem, size: int) -> int:
+    """Proven to be below every bottleneck; where evaluations are dear, the integer programme raises it first."""
+    low_ns = bottleneck_start_ns(problem)
+    if size < _DEAR_TABLE_ENTRIES:
+        return low_ns
+    cut = best_cut(problem, NO_PLAN)
+    contest.spend(size * _UNITS_A_TABLE_ENTRY + _UNITS_OF_BISECTION)
+    if cut is None:
+        return low_ns
+
+    def program_at(limit_ns: int) -> CapacityProgram:
+        return window_program(problem, limit_ns)
+
+    found = bisect_bottleneck(program_at, low_ns=low_ns, high_ns=cut.bottleneck_ns, seed=contest.seed, tolerance=0.01)
+    return found.proven_ns
 
 
 def partition_problem(

@@ -59,9 +59,7 @@ def random_lineup(source: random.Random, costs: ProblemCosts) -> Lineup | None:
 
 def random_batch(source: random.Random, lineup: Lineup) -> Batch:
     num_layers = lineup.space.num_layers
-    rows = [
-        [0, *sorted(source.sample(range(1, num_layers), lineup.num_stages - 1)), num_layers] for _ in range(3)
-    ]
+    rows = [[0, *sorted(source.sample(range(1, num_layers), lineup.num_stages - 1)), num_layers] for _ in range(3)]
     again = [[source.random() < 0.3 for _ in range(lineup.num_stages)] for _ in range(3)]
     return Batch(np.array(rows), np.array(again))
 
@@ -76,7 +74,7 @@ def test_score_equals_the_simulated_step(seed: int) -> None:
     batch = random_batch(source, lineup)
     ends, bounds = lineup.compute_ends_ns(batch), lineup.bounds_ns(batch)
     for row in range(len(batch.cuts)):
-        plan = assemble(costs.problem, lineup.space, lineup.candidate(batch, row))
+        plan = assemble(costs, lineup.space, lineup.candidate(batch, row))
         timeline = simulate(plan, costs.price(plan))
         assert lineup.step_ns(batch, ends, row) == timeline.step_ns
         assert bounds[row] <= timeline.step_ns
@@ -92,7 +90,7 @@ def test_what_surely_fits_fits_and_what_cannot_does_not(seed: int) -> None:
     if lineup is None:
         return
     batch = random_batch(source, lineup)
-    plans = [assemble(costs.problem, lineup.space, lineup.candidate(batch, row)) for row in range(len(batch.cuts))]
+    plans = [assemble(costs, lineup.space, lineup.candidate(batch, row)) for row in range(len(batch.cuts))]
     peaks = [simulate(plan, costs.price(plan)).peak_bytes for plan in plans]
     for limit in {need + more for peak in peaks if peak for need in peak for more in (-1, 0, 10_000, 100_000)}:
         found = fitting(limited(lineup, limit), batch)
