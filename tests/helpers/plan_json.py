@@ -84,7 +84,8 @@ def plan_json(
     """``backwards``: stage -> what follows F in its visits (B where not said); G U where a stage has B or W."""
     backward = dict.fromkeys(range(len(stages)), "B") | dict(backwards or {})
     order = list(_order(routes, micro_batches, backward))
-    order += [f"{stage}{operation}0" for stage in backward if set(backward[stage]) & {"B", "W"} for operation in "GU"]
+    trained = [stage for stage in backward if set(backward[stage]) & {"B", "W"}]
+    order += [f"{stage}{operation}0" for operation in "GU" for stage in trained]  # an U waits for the G of all
     streams: list[list[str]] = [[] for _ in groups]
     for text in order:
         stage = stages[int(re.match("[0-9]+", text)[0])]  # type: ignore[index]
