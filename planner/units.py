@@ -37,14 +37,14 @@ _SIZES_BYTES = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
-_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+_QUANTITY = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z]*)\s*")
 
 
 def time_text(duration_ns: int) -> str:
     """A duration as a person reads it: ``1.234 s``, ``56.7 ms``, ``8.9 us``, ``12 ns``."""
     for unit in ("s", "ms", "us"):
         if abs(duration_ns) >= _DURATIONS_NS[unit]:
-            return f"{duration_ns / _DURATIONS_NS[unit]:.4g} {unit}"
+            return f"{_four_digits(duration_ns / _DURATIONS_NS[unit])} {unit}"
     return f"{duration_ns} ns"
 
 
@@ -52,8 +52,13 @@ def bytes_text(num_bytes: int) -> str:
     """A size as a person reads it, in powers of 1000 as device makers use them: ``79.1 GB``."""
     for unit in ("TB", "GB", "MB", "kB"):
         if abs(num_bytes) >= _SIZES_BYTES[unit]:
-            return f"{num_bytes / _SIZES_BYTES[unit]:.4g} {unit}"
+            return f"{_four_digits(num_bytes / _SIZES_BYTES[unit])} {unit}"
     return f"{num_bytes} B"
+
+
+def _four_digits(value: float) -> str:
+    """Four significant digits, whole numbers without an exponent."""
+    return f"{value:.4g}" if abs(value) < 9_999.5 else f"{value:.0f}"
 
 
 def parse_duration_ns(text: str) -> int:
@@ -70,7 +75,7 @@ def _parse(text: str, units: dict[str, int], *, bare: str) -> int:
     match = _QUANTITY.fullmatch(text)
     unit = match.group(2) or bare if match else ""
     if match is None or unit not in units:
-        raise ValueError(f"found {text!r}, expected a number with one of the units {', '.join(units)}")
+        raise ValueError(f"found {text[:40]!r}, expected a number with one of the units {', '.join(units)}")
     whole, _, fraction = match.group(1).partition(".")
     scale = units[unit]
     return int(whole) * scale + (int(fraction) * scale) // 10 ** len(fraction) if fraction else int(whole) * scale
