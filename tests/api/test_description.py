@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from api.errors import STATUS_OF_CODE
+from api.settings import Settings
 from planner.problem.canonical import canonical_bytes
 from tests.api.conftest import Running
 
@@ -82,3 +83,11 @@ def test_every_code_of_the_service_is_explained() -> None:
     explained = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
     for code, status in STATUS_OF_CODE.items():
         assert re.search(rf"^\| {status} \|.*`{code}`", explained, re.MULTILINE), (code, status)
+
+
+def test_the_page_for_people_names_every_route_and_setting(described: dict[str, Any]) -> None:
+    page = (ROOT / "docs" / "http-api.md").read_text(encoding="utf-8")
+    for path in described["paths"]:
+        assert path.replace("{document_id}", "{id}").replace("{search_id}", "{id}").removesuffix("/{id}") in page, path
+    for name in Settings.model_fields:
+        assert f"`PLANNER_{name.upper()}`" in page, name
