@@ -1,0 +1,22 @@
+"""The batch that ``step`` is given, checked against the plan before anything is sent."""
+
+from torch import Tensor
+
+from planner.errors import ExecutorError
+from planner.executor.shapes import BatchShape, TensorShape
+
+__all__ = ["check_batch"]
+
+
+def check_batch(inputs: Tensor, labels: Tensor, expected: BatchShape) -> None:
+    """Raises ``ExecutorError`` naming found and expected shape."""
+    wanted = TensorShape((expected.samples, *expected.inner), expected.dtype)
+    found = TensorShape(tuple(inputs.shape), inputs.dtype)
+    if found != wanted:
+        raise ExecutorError(f"found inputs {found.text}, expected {wanted.text}", code="batch_shape", pointer="inputs")
+    if labels.ndim == 0 or labels.shape[0] != expected.samples:
+        raise ExecutorError(
+            f"found labels {list(labels.shape)}, expected {expected.samples} samples in dimension 0",
+            code="batch_shape",
+            pointer="labels",
+        )

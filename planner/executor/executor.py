@@ -1,0 +1,231 @@
+"""Apply a plan to a torch model: ``Executor(...).step(batch)`` runs one training step on this rank's part.
+
+The executor decides nothing: the lowered lists of the plan say what each rank does, and all ranks agree on plan,
+model, shapes and sums before anything runs. The caller owns processes, loop, data and optimizer.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count as counter
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from planner.errors import ExecutorError, PlannerError
+from planner.executor.batch import check_batch
+from planner.executor.facts import Wish
+from planner.executor.guard import Guard
+from planner.executor.measure import Measurement
+from planner.executor.messages import ConnectionLostError
+from planner.executor.preparation import agree, prepare
+from planner.executor.program import Program
+from planner.executor.saving import save_tensors
+from planner.executor.team import make_team
+from planner.executor.update import Outcome
+from planner.plan.plan import Plan
+from planner.schedules.deadlock import instruction_text
+from planner.simulate.timeline import Timeline
+from planner.units import NS_PER_SECOND
+
+__all__ = ["Executor", "StepResult"]
+
+_LEAST_LIMIT_SECONDS = 60.0
+_FIRST_LIMIT_SECONDS = 600.0  # nothing measured yet
+_LIMIT_FACTOR = 10
+_KEPT_STEPS = 50
+
+_numbers = counter()  # of the executors of this process: all ranks make theirs in the same order
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """``loss`` and ``gradient_norm`` of the whole step, on every rank; ``skipped``: one of them was not finite."""
+
+    loss: float
+    gradient_norm: float | None
+    skipped: bool
+    measurement: Measurement
+
+    @property
+    def timeline(self) -> Timeline:
+        """When each instruction ran on every group, in the clock of rank 0."""
+        return self.measurement.timeline()
+
+
+class Executor:
+    """One rank's part of a plan.
+
+    ``model``: real (its weights are kept) or on meta (made by ``seed`` and global name). ``loss(output, labels)`` is a
+    sum over the samples it is given, ``count(labels)`` what the step's loss is divided by, asked for the whole global
+    batch before anything runs. ``cut``: what the profiler was given. ``emulate``: run a plan for other devices.
+    """
+
+    def __init__(  # noqa: PLR0913  # the embedding interface, documented in docs/executor.md
+        self,
+        plan: Plan,
+        model: nn.Module,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        count: Callable[[Tensor], int],
+        optimizer_factory: Callable[[Iterable[nn.Parameter]], Optimizer],
+        process_group: dist.ProcessGroup | None = None,
+        cut: Sequence[str] | None = None,
+        seed: int = 0,
+        emulate: bool = False,
+    ) -> None:
+        number = next(_numbers)
+        wish = Wish(plan, model, loss, optimizer_factory, cut, seed, emulate)
+        self.plan = plan
+        self._count = count
+        self._team = make_team(plan, process_group, model=model)
+        facts = agree(wish, self._team, name=f"handshake/{number}")
+        self._ready = prepare(wish, facts, self._team)
+        self._guard = Guard(self._team, f"guard/{number}")
+        self._durations: deque[float] = deque(maxlen=_KEPT_STEPS)
+        self._measurement: Measurement | None = None
+        self._broken: str | None = None
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """This rank's optimizer, for schedulers of the learning rate."""
+        return self._ready.optimizer
+
+    @property
+    def rank(self) -> int:
+        return self._team.rank
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """This rank's weights by global name."""
+        return {name: tensor for name, tensor in self._ready.tensors.items() if isinstance(tensor, nn.Parameter)}
+
+    def step(self, batch: tuple[Tensor, Tensor]) -> StepResult:
+        """One update from the global ``batch`` (inputs, labels), the same on every rank.
+
+        Raises ``ExecutorError`` where this rank fails, ``PeerLostError`` where another one did; both end the executor.
+        """
+        recorder = self._ready.tools.recorder
+        self._collect()
+        with self._call(batch, self._ready.step):
+            self._ready.tools.sums.begin()
+            recorder.begin()
+            started = time.monotonic()
+            self._run(self._ready.step)
+            self._durations.append(time.monotonic() - started)
+            self._measurement = recorder.end()
+        outcome = self._outcome()
+        return StepResult(*outcome, self._measurement)
+
+    def evaluate(self, batch: tuple[Tensor, Tensor]) -> float:
+        """The loss of ``batch`` without dropout and without a backward."""
+        modules = {module for layer in self._ready.modules for module in layer.modules()}
+        training = [module for module in modules if module.training]
+        recorder = self._ready.tools.recorder
+        self._collect()
+        try:
+            for module in training:
+                module.training = False
+            with self._call(batch, self._ready.evaluation):
+                recorder.begin()
+                self._run(self._ready.evaluation)
+        finally:
+            for module in training:
+                module.training = True
+        return self._outcome().loss
+
+    def save_weights(self, path: str | Path) -> None:
+        """One safetensors file that loads into the unsplit model strictly; every rank calls it."""
+        self._require_whole()
+        self._collect()
+        save_tensors(Path(path), self._ready.saved, self._ready.tensors, team=self._team)
+
+    def close(self) -> None:
+        """Nothing runs afterwards; the process group stays the caller's."""
+        self._collect()
+        self._guard.close()
+        self._broken = "it was closed"
+
+    def _outcome(self) -> Outcome:
+        outcome = self._ready.tools.update.outcome
+        assert outcome is not None, "every list agrees on a loss"
+        return outcome
+
+    def _run(self, program: Program) -> None:
+        guard = self._guard
+        for place, action in enumerate(program.actions):
+            guard.place = place
+            action()
+
+    @contextmanager
+    def _call(self, batch: tuple[Tensor, Tensor], program: Program) -> Iterator[None]:
+        """Take the batch in, and make every failure known to the other ranks."""
+        self._require_whole()
+        self._guard.begin(program.texts, limit_seconds=self._limit_seconds())
+        try:
+            self._take(batch)
+        except PlannerError as error:
+            self._guard.report(error, final=False)
+            self._guard.end()
+            raise
+        try:
+            yield
+        except ConnectionLostError as error:
+            self._broken = "a rank was lost"
+            suspect, owed = self._other_end(error)
+            raise self._guard.lost(suspect, owed) from error
+        except BaseException as error:
+            self._broken = "a step failed"
+            self._guard.report(error, final=True)
+            if isinstance(error, PlannerError) or not isinstance(error, Exception):
+                raise
+            message = f"{type(error).__name__} in {self._guard.instruction} on rank {self._team.rank}: {error}"
+            raise ExecutorError(message, code="instruction_failed") from error
+        finally:
+            self._guard.end()
+            if self._broken is not None:
+                self._ready.tools.office.forget()
+
+    def _take(self, batch: tuple[Tensor, Tensor]) -> None:
+        inputs, labels = batch
+        check_batch(inputs, labels, self._ready.batch)
+        num_counted = int(self._count(labels))
+        if num_counted < 1:
+            raise ExecutorError(f"found {num_counted} counted tokens in the batch, expected one or more", code="count")
+        taken, device = self._ready.tools.batch, self._ready.tools.device
+        taken.inputs, taken.labels, taken.num_counted = inputs.to(device), labels.to(device), num_counted
+        taken.losses.clear()
+
+    def _other_end(self, error: ConnectionLostError) -> "_OtherEnd":
+        """Of a broken transfer: the other rank, and the instruction whose data this rank waited for."""
+        message = error.message
+        if message is None:
+            return _OtherEnd(None, None)
+        if message.sender == self._team.rank:
+            return _OtherEnd(message.receiver, None)
+        writer = self._ready.writers[message.tag]
+        return _OtherEnd(message.sender, instruction_text(self.plan, writer))
+
+    def _limit_seconds(self) -> float:
+        if self._durations:
+            return max(_LEAST_LIMIT_SECONDS, _LIMIT_FACTOR * median(self._durations))
+        predicted = self.plan.prediction.step_ns / NS_PER_SECOND if self.plan.prediction is not None else 0.0
+        return max(_FIRST_LIMIT_SECONDS, _LIMIT_FACTOR * predicted)
+
+    def _require_whole(self) -> None:
+        if self._broken is not None:
+            raise ExecutorError(f"this executor cannot go on: {self._broken}", code="broken")
+
+    def _collect(self) -> None:
+        """The notes of the step before are here: no transfer of two calls is under way at once."""
+        if self._measurement is not None and self._broken is None:
+            self._measurement.wait()
+
+
+class _OtherEnd(NamedTuple):
+    rank: int | None
+    owed: str | None

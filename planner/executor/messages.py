@@ -1,0 +1,121 @@
+"""Messages between ranks: every one tagged from the plan, its shape and type known on both sides beforehand.
+
+gloo does not look at types and dies on a wrong size, so a sender compares its tensor with the agreed shape before it
+sends. A receive is posted into a fresh tensor and waited for by its reader. NCCL has no tags: there each
+(sender, receiver, kind) has a communicator of its own, and both ends follow one order, that of the lowered lists.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch.distributed as dist
+from torch import Tensor
+
+from planner.errors import ExecutorError
+from planner.executor.layout import Border
+from planner.executor.shapes import TensorShape
+from planner.executor.team import Team
+from planner.schedules.lower import Message
+
+__all__ = ["Arrival", "ConnectionLostError", "Parcel", "PostOffice", "parcels"]
+
+_MOST_UNFINISHED_SENDS = 8
+
+
+class ConnectionLostError(Exception):
+    """A transfer failed below us; ``message`` is None for a sum over several ranks."""
+
+    def __init__(self, message: Message | None, cause: RuntimeError) -> None:
+        super().__init__(str(cause))
+        self.message = message
+
+
+class Parcel(NamedTuple):
+    """One tensor of a message: the output of ``layer``, or its gradient; ``shape`` is what this message carries."""
+
+    message: Message
+    layer: int
+    tag: int
+    shape: TensorShape
+
+    @property
+    def text(self) -> str:
+        message = self.message
+        border = f"{message.sender_stage}->{message.receiver_stage}"
+        return f"{message.kind} of layer {self.layer} over border {border}, micro-batch {message.micro_batch}"
+
+
+def parcels(
+    message: Message, border: Border, *, shape_of: Callable[[int, int], TensorShape], width: int
+) -> tuple[Parcel, ...]:
+    """The tensors of a message in order. ``width``: most tensors of a message in the plan, so that tags differ."""
+    layers = border.layers if message.kind == "activation" else border.gradient_layers
+    return tuple(
+        Parcel(message, layer, message.tag * width + number, shape_of(layer, message.samples.size))
+        for number, layer in enumerate(layers)
+    )
+
+
+@dataclass
+class Arrival:
+    """A posted receive."""
+
+    work: dist.Work
+    message: Message
+
+    def wait(self) -> None:
+        try:
+            self.work.wait()
+        except RuntimeError as error:
+            raise ConnectionLostError(self.message, error) from error
+
+
+class PostOffice:
+    """Sends and posts receives for one rank."""
+
+    def __init__(self, team: Team, channels: dict[tuple[int, int, str], dist.ProcessGroup]) -> None:
+        self._team = team
+        self._channels = channels
+        self._unfinished: deque[tuple[Arrival, Tensor]] = deque()
+
+    def send(self, parcel: Parcel, tensor: Tensor) -> None:
+        """``tensor`` is kept until it has left."""
+        if tensor.shape != parcel.shape.shape or tensor.dtype != parcel.shape.dtype:
+            found = TensorShape(tuple(tensor.shape), tensor.dtype)
+            raise ExecutorError(f"{parcel.text}: found {found.text}, expected {parcel.shape.text}", code="border_shape")
+        message = parcel.message
+        body = tensor.detach().contiguous()
+        try:
+            peer = self._team.global_ranks[message.receiver]
+            work = dist.isend(body, peer, group=self._channel(message), tag=parcel.tag)
+        except RuntimeError as error:
+            raise ConnectionLostError(message, error) from error
+        assert work is not None
+        self._unfinished.append((Arrival(work, message), body))
+        while len(self._unfinished) > _MOST_UNFINISHED_SENDS:
+            self._unfinished.popleft()[0].wait()
+
+    def post(self, parcel: Parcel, place: Tensor) -> Arrival:
+        """Receive into ``place``, which is contiguous."""
+        message = parcel.message
+        try:
+            peer = self._team.global_ranks[message.sender]
+            work = dist.irecv(place, peer, group=self._channel(message), tag=parcel.tag)
+        except RuntimeError as error:
+            raise ConnectionLostError(message, error) from error
+        assert work is not None
+        return Arrival(work, message)
+
+    def _channel(self, message: Message) -> dist.ProcessGroup | None:
+        return self._channels.get((message.sender, message.receiver, message.kind), self._team.group)
+
+    def finish(self) -> None:
+        """All sends have left."""
+        while self._unfinished:
+            self._unfinished.popleft()[0].wait()
+
+    def forget(self) -> None:
+        """After a failure: nothing is waited for."""
+        self._unfinished.clear()

@@ -1,0 +1,92 @@
+"""The end of a step: sums done, loss and gradient norm known to all, one decision, the optimizer's update.
+
+The norm counts each weight once, at its first holder; loss and norm go round in one sum over all ranks. Where either
+is not finite all ranks skip the update together.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import get_total_norm
+from torch.optim import Optimizer
+
+from planner.errors import ExecutorError
+from planner.executor.messages import ConnectionLostError
+from planner.executor.sums import GradientSums
+from planner.executor.team import Team
+
+__all__ = ["MOST_SKIPPED_STEPS", "Batch", "Outcome", "Update"]
+
+MOST_SKIPPED_STEPS = 10  # in a row
+
+
+@dataclass
+class Batch:
+    """The global batch of the call that runs, what its loss is divided by, and this rank's parts of the loss."""
+
+    inputs: Tensor | None = None
+    labels: Tensor | None = None
+    num_counted: int = 0
+    losses: list[Tensor] = field(default_factory=list)
+
+
+class Outcome(NamedTuple):
+    """What all ranks know of a call; no norm where nothing goes backward."""
+
+    loss: float
+    gradient_norm: float | None
+    skipped: bool
+
+
+class Update:
+    """``counted``: the weights that this rank counts in the norm."""
+
+    def __init__(
+        self, team: Team, batch: Batch, *, sums: GradientSums, optimizer: Optimizer, counted: list[nn.Parameter]
+    ) -> None:
+        self.outcome: Outcome | None = None
+        self._team, self._batch, self._sums = team, batch, sums
+        self._optimizer, self._counted = optimizer, counted
+        self._skipped_in_a_row = 0
+
+    def agree(self) -> None:
+        """Wait for all sums; then every rank has the same loss, norm and decision."""
+        self._sums.finish()
+        gradients = [parameter.grad for parameter in self._counted if parameter.grad is not None]
+        norm = get_total_norm(gradients).double() if gradients else torch.zeros((), dtype=torch.float64)
+        loss, squared = self._everywhere(norm.cpu() ** 2)
+        finite = math.isfinite(loss) and math.isfinite(squared)
+        self.outcome = Outcome(loss, math.sqrt(squared) if finite else math.nan, not finite)
+        self._skipped_in_a_row = 0 if finite else self._skipped_in_a_row + 1
+        if self._skipped_in_a_row >= MOST_SKIPPED_STEPS:
+            message = f"loss or gradient norm not finite in {MOST_SKIPPED_STEPS} steps in a row (loss {loss})"
+            raise ExecutorError(message, code="not_finite")
+
+    def agree_on_loss(self) -> None:
+        """The same without gradients."""
+        loss, _ = self._everywhere(torch.zeros((), dtype=torch.float64))
+        self.outcome = Outcome(loss, None, False)
+
+    def apply(self) -> None:
+        """This rank's weights, once a step, unless the step is skipped."""
+        assert self.outcome is not None, "agree comes first"
+        if not self.outcome.skipped:
+            self._optimizer.step()
+
+    def _everywhere(self, squared: Tensor) -> tuple[float, float]:
+        """Loss and squared norm, summed over the ranks."""
+        losses, counted = self._batch.losses, float(self._batch.num_counted)
+        loss = torch.stack(losses).double().sum().cpu() if losses else torch.zeros((), dtype=torch.float64)
+        values = torch.stack((loss, squared, torch.tensor(counted, dtype=torch.float64))).to(self._team.device)
+        try:
+            total, total_squared, total_counted = self._team.sum(values).tolist()
+        except RuntimeError as error:
+            raise ConnectionLostError(None, error) from error
+        if total_counted != counted * self._team.num_ranks:
+            found = f"{self._batch.num_counted} counted tokens on rank {self._team.rank}"
+            average = total_counted / self._team.num_ranks
+            raise ExecutorError(f"{found}, {average} on average: the ranks got different batches", code="batch_differs")
+        return total, total_squared

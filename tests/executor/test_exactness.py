@@ -1,0 +1,36 @@
+"""Every way to lay a model over ranks gives the unsplit model's gradients, losses and weights."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.helpers.executor_cases import CASES, make_model
+from tests.helpers.ranks import Ranks
+
+
+@pytest.mark.parametrize("model", ["llama", "gpt2"])
+@pytest.mark.parametrize("name", list(CASES))
+def test_plan_trains_as_the_unsplit_model(name: str, model: str, ranks: Ranks, unsplit, tmp_path: Path) -> None:
+    case = CASES[name]
+    size = sum(map(len, case["groups"]))
+    answers = ranks.run("tests.helpers.executor_cases:train", size, model=model, case=case, folder=str(tmp_path))
+    assert [answer.message for answer in answers] == [""] * size
+    expected = unsplit(model, tuple(samples for _, samples in case["batches"]))
+
+    for answer in answers:  # every rank knows the loss of the whole step
+        assert answer.result["losses"] == pytest.approx(expected.losses, rel=1e-6)
+        assert answer.result["norms"] == pytest.approx(expected.norms, rel=1e-5)
+    seen = set()
+    for rank in range(size):
+        for parameter, gradient in load_file(tmp_path / f"gradients-{rank}").items():
+            error = (gradient - expected.gradients[parameter]).norm() / expected.gradients[parameter].norm()
+            assert error <= 1e-6, f"{parameter} on rank {rank}: {error}"
+            seen.add(parameter)
+    assert seen == set(expected.gradients)
+
+    whole = make_model(model)
+    whole.load_state_dict(load_file(tmp_path / "weights"), strict=True)
+    for parameter, weight in whole.state_dict().items():
+        torch.testing.assert_close(weight, expected.weights[parameter], rtol=1e-4, atol=1e-5)
