@@ -85,7 +85,7 @@ def _visits_are_whole(plan: Plan) -> _Found:
         backward = found.replace("F", "").replace("R", "")
         where = f"visit of micro-batch {visit.micro_batch} slice {visit.slice} on stage {visit.stage}"
         if found.count("F") != 1 or "".join(sorted(backward)) not in _LEGAL_BACKWARDS:
-            return fault("visit", f"{where} is {found or 'absent'!r}, expected F, then B, I W, I, W or nothing")
+            return fault("visit", f"{where} is {found or 'absent'}, expected F, then B, I W, I, W or nothing")
         if "R" in found and not (backward and recomputes[visit.stage]):
             return fault("visit", f"{where} has an R, but its stage does not recompute or it has no backward")
         whole.add((found, recomputes[visit.stage]))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["structure_fault"]
 
 _Found = PydanticCustomError | None
-_MOST_HELD = 2**21
+_MOST_HELD = 2**20  # layers, summed over stages or routes
 
 
 def structure_fault(plan: Plan) -> _Found:

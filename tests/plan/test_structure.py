@@ -285,7 +285,7 @@ def test_equal_stages_with_recompute_written_in_another_order() -> None:
             edited(EXAMPLE, "/micro_batches/0/samples", 1),
             "micro-batch 0 has 1 samples, stage 1 spreads them over 2",
         ),
-        (_streams("0F0 0B0 0B1 0G0 0U0", ONE[1]), "visit of micro-batch 1 slice 0 on stage 0 is 'B', expected F"),
+        (_streams("0F0 0B0 0B1 0G0 0U0", ONE[1]), "visit of micro-batch 1 slice 0 on stage 0 is B, expected F"),
         (_streams(ONE[0], "1F0 1F1"), "stage 1 gives no gradient back to stage 0, which goes backward on route 0"),
         (_streams(ONE[0], "1F0 1F1 1B0 1B1"), "stage 1 has weight gradients but no G and U, other stages update"),
         (
@@ -309,8 +309,8 @@ def test_hostile_text_in_a_stream_is_cut_and_escaped() -> None:
 
 
 def test_many_routes_over_many_layers_are_bounded() -> None:
-    """2^21 layers on routes is the most; the rules after it walk each once."""
-    num_routes = 1024
+    """2^20 layers on routes is the most; the rules after it walk each once."""
+    num_routes = 257
     value = plan_json(
         groups=[[rank] for rank in range(num_routes)],
         stages=[{"group": n, "first_layer": 0, "end_layer": 4096} for n in range(num_routes)],
