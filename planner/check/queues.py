@@ -55,7 +55,10 @@ class Queues:
     def post(self, post: Post) -> list[Post] | WrongData:
         """Put ``post`` into its queue; everything that completes by it, or the first two ends that do not fit."""
         queue = _Queue(post.rank, self._key(post.step))
-        self._waiting[queue].append(post)
+        waiting = self._waiting[queue]
+        waiting.append(post)
+        if len(waiting) > 1:
+            return []  # its head has no other end yet
         completed: list[Post] = []
         open_queues = [queue]
         while open_queues:

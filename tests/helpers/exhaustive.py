@@ -8,12 +8,12 @@ meet, and it counts as wrong when they do not mean the same. Models: ``buffered`
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tests.helpers.exhaustive_rules import Cell, Facts, Order, broken_rule, read_facts
 
-__all__ = ["MODELS", "Machine", "Needs", "Step", "lists_of", "verdict"]
+__all__ = ["MODELS", "Machine", "Needs", "Step", "every_order", "lists_of", "verdict"]
 
 MODELS = ("buffered", "pair", "rank")
 Element = tuple[int, int]  # sample, token
@@ -243,6 +243,14 @@ class Machine:
         over = all(place == len(steps) for place, steps in zip(self.places, self.lists, strict=True))
         return "ok" if over and not any(self.waiting) else "stuck"
 
+    def copy(self) -> "Machine":
+        made = Machine.__new__(Machine)
+        made.facts, made.lists, made.model, made.needs = self.facts, self.lists, self.model, self.needs
+        made.places, made.waiting = list(self.places), [list(waiting) for waiting in self.waiting]
+        made.done = [set(done) for done in self.done]
+        made.has = [defaultdict(set, {key: set(found) for key, found in has.items()}) for has in self.has]
+        return made
+
     def can_walk(self, rank: int) -> bool:
         if self.places[rank] == len(self.lists[rank]):
             return False
@@ -325,6 +333,36 @@ class Machine:
             if step.what == "receive":
                 self.has[rank][step.subject] |= step.elements
         return len({(step.subject, step.elements) for _, step in ends}) == 1
+
+
+def every_order(facts: Facts, lists: Sequence[Sequence[Step]], model: str) -> set[str]:
+    """The outcomes of all orders of events, each state visited once; for lists of a dozen steps."""
+    outcomes, seen, states = set[str](), set[object](), [Machine(facts, lists, model)]
+    while states:
+        machine = states.pop()
+        key = (tuple(machine.places), tuple(tuple(map(id, waiting)) for waiting in machine.waiting))
+        if key in seen:
+            continue
+        seen.add(key)
+        following = list(_following(machine))
+        outcomes |= {outcome for outcome, _ in following if outcome}
+        states += [state for outcome, state in following if not outcome]
+        if not following:
+            over = all(place == len(steps) for place, steps in zip(machine.places, lists, strict=True))
+            outcomes.add("ok" if over and not any(machine.waiting) else "stuck")
+    return outcomes
+
+
+def _following(machine: Machine) -> Iterator[tuple[str, Machine]]:
+    """Every next state by one event; with ``wrong`` where two ends met that do not belong together."""
+    for rank in range(len(machine.lists)):
+        if machine.can_walk(rank):
+            state = machine.copy()
+            state.walk(rank)
+            yield "", state
+    for ends in machine.meetings():
+        state = machine.copy()
+        yield "" if state.meet(ends) else "wrong", state
 
 
 def _fit(rank: int, step: Step, other: Step) -> bool:
