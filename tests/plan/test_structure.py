@@ -1,8 +1,12 @@
 """Section 9 of the contract, rule by rule: each row breaks one thing of the example or of a small plan."""
 
+import json
+import time
+
 import pytest
 
 from planner.plan.plan import Plan
+from planner.problem.reading import read_document
 from tests.helpers.edits import edited, refusal, without
 from tests.helpers.plan_json import EXAMPLE, chain_json, plan_json, read_plan
 
@@ -319,3 +323,12 @@ def test_many_routes_over_many_layers_are_bounded() -> None:
         backwards=dict.fromkeys(range(num_routes), ""),
     )
     assert refusal(value, Plan).code == "limit"
+
+
+def test_24576_instructions_are_checked_quickly() -> None:
+    """64 groups x 192 micro-batches: usually 0.1 s of CPU; the plan of a large job is checked at each border."""
+    data = json.dumps(chain_json(64, 192)).encode()
+    start = time.process_time()
+    plan = read_document(data, Plan)
+    assert time.process_time() - start < 2
+    assert sum(map(len, plan.instructions)) == 64 * 192 * 2 + 2 * 64
