@@ -25,6 +25,8 @@ BIN = Path(sys.executable).parent
 NUM_RANKS = 2
 STEPS = 20
 CALIBRATION_STEPS = 2
+WARM_UP_STEPS = 1  # before them, left out
+USABLE = "130MB"  # of a rank; weights, gradients and optimizer state of the whole model need 161 MB
 LARGEST_LOSS_DIFFERENCE = 1e-6  # relative
 
 
@@ -59,7 +61,8 @@ class Demo:
         self._measure()
         url = self._serve()
         self._search(url, profile="profile.json", plan="plan-first.json")
-        self._train(plan="plan-first.json", steps=CALIBRATION_STEPS, record="run-calibration.json")
+        steps = WARM_UP_STEPS + CALIBRATION_STEPS
+        self._train(plan="plan-first.json", steps=steps, record="run-calibration.json")
         self._calibrate()
         self._search(url, profile="profile-calibrated.json", plan="plan.json")
         self._train(plan="plan.json", steps=STEPS, record="run.json")
@@ -68,8 +71,9 @@ class Demo:
 
     def _measure(self) -> None:
         headline("1. measure the layers on both ranks at once, then the link between the ranks")
-        sizes = ["--micro-batch", "1,2,4", "--sequence", str(TOKENS)]
-        ranks = ["--ranks", str(NUM_RANKS), "--force"]
+        print(f"A rank may use {USABLE}: too little for the whole model, so a plan has to split it.")
+        sizes = ["--micro-batch", "1,2,4", "--sequence", str(TOKENS), "--time-limit", "20s"]
+        ranks = ["--ranks", str(NUM_RANKS), "--usable", USABLE, "--force"]
         factory = "examples.llama:build_model"
         self._planner("profile", "run", factory, *sizes, *ranks, "-o", self._file("profile.json"), limit_s=180)
         self._planner("cluster", "probe", *ranks, "-o", self._file("cluster.json"), limit_s=120)
@@ -111,6 +115,7 @@ class Demo:
         headline("3. calibrate the profile by the measured steps, ask for the plan again")
         documents = ["--cluster", self._file("cluster.json"), "--workload", self._file("workload.json"), "--force"]
         measured = ["--plan", self._file("plan-first.json"), "--run", self._file("run-calibration.json")]
+        measured += ["--skip", str(WARM_UP_STEPS)]
         profile = [self._file("profile.json"), "-o", self._file("profile-calibrated.json")]
         self._planner("profile", "calibrate", *profile, *measured, *documents, limit_s=60)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 __all__ = ["SAMPLES", "TOKENS", "Settings", "parse_settings"]
 
 SAMPLES = 8  # of the global batch
-TOKENS = 128  # of a sample
+TOKENS = 64  # of a sample
 
 
 @dataclass(frozen=True)
