@@ -36,7 +36,7 @@ class ProbeOptions:
     usable_bytes: int | None = None  # of one rank; None: what the device says
     message_sizes: tuple[int, ...] = tuple(4**power for power in range(5, 13))  # 1 KiB .. 16 MiB
     warm_up: int = 5
-    repeats: int = 20
+    repeats: int = 60
     threads: int = 1
     lock_folder: Path | None = None
 

@@ -6,7 +6,7 @@ input are left out. Gradients of weights exist already, as they do from the seco
 """
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from profiles.losses import Loss
 
-__all__ = ["LayerMemory", "measure_memory", "tracked_memory"]
+__all__ = ["LayerMemory", "MemoryBatch", "measure_memory", "tracked_memory"]
 
 
 class LayerMemory(NamedTuple):
@@ -29,14 +29,32 @@ class LayerMemory(NamedTuple):
     peak_backward_bytes: int
 
 
+class MemoryBatch(NamedTuple):
+    """What a layer is run with; ``loss`` and ``labels`` of the last layer."""
+
+    value: Tensor
+    labels: Tensor | None
+    loss: Loss | None
+
+
 def measure_memory(module: nn.Module, value: Tensor, labels: Tensor | None, loss: Loss | None) -> LayerMemory:
     """The memory of ``module`` for an input (and labels) shaped as these, which may be on meta."""
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        tensors: dict[str, Tensor] = {name: mode.from_tensor(t) for name, t in module.named_parameters()}
-        tensors |= {name: mode.from_tensor(t) for name, t in module.named_buffers()}
-        fake_labels = None if labels is None else torch.empty_like(labels, device=_device(module))
-        fake = torch.empty_like(value, device=_device(module))
-        return tracked_memory(module, tensors, _Batch(fake, fake_labels, loss))
+    device = _device(module)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        tensors = {name: _fake(tensor, device) for name, tensor in _tensors(module)}
+        fake_labels = None if labels is None else _fake(labels, device)
+        return tracked_memory(module, tensors, MemoryBatch(_fake(value, device), fake_labels, loss))
+
+
+def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from module.named_parameters()
+    yield from module.named_buffers()
+
+
+def _fake(tensor: Tensor, device: torch.device) -> Tensor:
+    """Shape, strides, dtype and trainability of ``tensor``; called under a fake mode."""
+    fake = torch.empty_strided(tuple(tensor.shape), tuple(tensor.stride()), dtype=tensor.dtype, device=device)
+    return fake.requires_grad_(tensor.requires_grad and isinstance(tensor, nn.Parameter))
 
 
 def _device(module: nn.Module) -> torch.device:
@@ -44,15 +62,11 @@ def _device(module: nn.Module) -> torch.device:
     return torch.device("cpu") if first is None or first.is_meta else first.device
 
 
-class _Batch(NamedTuple):
-    value: Tensor
-    labels: Tensor | None
-    loss: Loss | None
-
-
-def tracked_memory(module: nn.Module, tensors: Mapping[str, Tensor], batch: "_Batch") -> LayerMemory:
+def tracked_memory(module: nn.Module, tensors: Mapping[str, Tensor], batch: MemoryBatch) -> LayerMemory:
     """Run forward and backward with these parameters and buffers and count."""
-    value = batch.value.requires_grad_() if batch.value.is_floating_point() else batch.value
+    value = batch.value.detach()
+    if value.is_floating_point():
+        value.requires_grad_()
     for tensor in tensors.values():
         if tensor.requires_grad:
             tensor.grad = torch.empty_like(tensor)

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from planner.errors import ProblemError
 from planner.problem.canonical import document_bytes
+from planner.problem.contract import LongestDuration
 from planner.problem.profile import Measurement, ModelProfile, Point, Statistics
 from planner.problem.reading import read_document
 
@@ -85,7 +86,10 @@ def _statistics(found: Statistics | None, factor: Fraction) -> Statistics | None
 
 
 def _scaled(duration_ns: int, factor: Fraction) -> int:
-    return round(duration_ns * factor)
+    result = round(duration_ns * factor)
+    if result > LongestDuration:
+        raise ProblemError(f"{duration_ns} ns x {float(factor):g} is beyond the longest duration", code="range")
+    return result
 
 
 def _plain(kind: str) -> str:

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-__all__ = ["gpt2", "llama"]
+__all__ = ["gpt2", "llama", "llama_on_meta"]
 
 
 def llama(*, num_blocks: int = 3, tied: bool = False, attention: str = "sdpa", device: str = "cpu") -> nn.Module:
@@ -45,3 +45,8 @@ def gpt2(*, num_blocks: int = 3, attention: str = "sdpa", device: str = "cpu") -
     torch.manual_seed(1)
     with torch.device(device):
         return GPT2LMHeadModel(config)
+
+
+def llama_on_meta() -> nn.Module:
+    """The Llama without values."""
+    return llama(device="meta")
