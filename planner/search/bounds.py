@@ -18,7 +18,7 @@ from ortools.linear_solver import pywraplp
 
 from planner.search.partition import Integers, PartitionProblem, StageOption
 
-__all__ = ["any_schedule_ns", "bottleneck_start_ns"]
+__all__ = ["any_schedule_ns", "bottleneck_start_ns", "quick_schedule_ns"]
 
 _ROUNDING = 1e-9  # of sums of floats; taken off every bound
 
@@ -39,6 +39,20 @@ def any_schedule_ns(layer_ns: Sequence[Integers], counts: Sequence[int], *, num_
         for kind, (times, _) in enumerate(used)
     ]
     spread_ns = _spread_ns(options, [count for _, count in used], [1] * len(used), num_micro_batches=num_micro_batches)
+    return max(spread_ns, num_micro_batches * int(best.max()), int(best.sum()))
+
+
+def quick_schedule_ns(layer_ns: Sequence[Integers], counts: Sequence[int], *, num_micro_batches: int) -> int:
+    """As ``any_schedule_ns``, a little lower where kinds differ by more than a factor; without a linear programme.
+
+    Prices are speeds on the whole model: any prices give a bound.
+    """
+    speeds = [1 / max(1, int(times.sum())) for times in layer_ns]
+    total = math.fsum(speed * count for speed, count in zip(speeds, counts, strict=True))
+    shares = [times * (speed / total) for times, speed in zip(layer_ns, speeds, strict=True)]
+    value = num_micro_batches * math.fsum(np.min(shares, axis=0).tolist())
+    best = np.min(layer_ns, axis=0)
+    spread_ns = math.ceil(value - max(1.0, value) * _ROUNDING)
     return max(spread_ns, num_micro_batches * int(best.max()), int(best.sum()))
 
 

@@ -28,6 +28,9 @@ __all__ = ["Contest", "Entry", "Made", "Stopped"]
 _ROWS_AT_ONCE = 512
 _UNITS_AN_INSTRUCTION = 8_000  # of one numpy step, whatever its length
 _UNITS_A_ROW = 8
+_UNITS_A_BATCH = 200_000  # a stage: bounds, then memory
+_UNITS_A_CUT = 100
+_UNITS_A_FIT = 1_000
 _UNITS_A_PLAN = 5_000_000  # assembled, priced and simulated
 
 
@@ -113,15 +116,22 @@ class Contest:
             for row in range(len(batch.cuts)):
                 self.offer(lineup.space, lineup.candidate(batch, row))
             return
-        fits = fitting(lineup, batch)
+        self.spend(lineup.num_stages * (_UNITS_A_BATCH + _UNITS_A_CUT * len(batch.cuts)))
         bounds_ns = lineup.bounds_ns(batch)
-        (rows,) = np.nonzero(fits.possible & (bounds_ns < self.best_ns))
+        (rows,) = np.nonzero(bounds_ns < self.best_ns)
         rows = rows[np.argsort(bounds_ns[rows], kind="stable")]
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             chosen = rows[first : first + _ROWS_AT_ONCE]
             if bounds_ns[chosen[0]] >= self.best_ns:
                 return
-            self._score(lineup, batch.take(chosen), fits.sure[chosen])
+            self._offer_fitting(lineup, batch.take(chosen[bounds_ns[chosen] < self.best_ns]))
+
+    def _offer_fitting(self, lineup: Lineup, batch: Batch) -> None:
+        self.spend(lineup.num_stages * (_UNITS_A_BATCH + _UNITS_A_FIT * len(batch.cuts)))
+        fits = fitting(lineup, batch)
+        (rows,) = np.nonzero(fits.possible)
+        if len(rows):
+            self._score(lineup, batch.take(rows), fits.sure[rows])
 
     def _score(self, lineup: Lineup, batch: Batch, sure: np.ndarray) -> None:
         m = lineup.space.degrees.num_micro_batches

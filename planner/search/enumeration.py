@@ -25,6 +25,7 @@ _MOST_CUTS = 100_000
 _MOST_PLANS = 200
 _MOST_SEQUENCES = 1024  # of device classes along a route
 _MOST_ROUNDS = 60
+_FAR = 1.1
 
 
 def lineups(space: Space, costs: ProblemCosts, constraints: Constraints) -> Iterator[Lineup]:
@@ -90,13 +91,21 @@ def enumerate_lineup(contest: Contest, lineup: Lineup) -> bool:
     """Offer every candidate; whether they were few enough, and none was left out."""
     if comb(lineup.space.num_layers - 1, lineup.num_stages - 1) > most_cuts(lineup.space):
         return False
-    cuts = _all_cuts(lineup.space.num_layers, lineup.num_stages)
+    cuts = _promising(contest, lineup, _all_cuts(lineup.space.num_layers, lineup.num_stages))
     whole = True
     for variant, batch in enumerate(_with_recompute(lineup, cuts)):
         if variant and _open_rows(contest, lineup, batch):
             whole = lineup.num_stages == 1
         contest.offer_all(lineup, batch)
     return whole
+
+
+def _promising(contest: Contest, lineup: Lineup, cuts: Integers) -> Integers:
+    """Those that could be better than the best step if they recompute nothing."""
+    if not lineup.space.is_plain_chain:
+        return cuts
+    nothing = Batch(cuts, np.zeros((len(cuts), lineup.num_stages), np.bool_))
+    return np.asarray(cuts[lineup.bounds_ns(nothing) < contest.best_ns])
 
 
 def _open_rows(contest: Contest, lineup: Lineup, batch: Batch) -> bool:
@@ -165,8 +174,14 @@ def start_batch(lineup: Lineup) -> Iterator[Batch]:
         yield from _with_recompute(lineup, np.array([cuts], np.int64))
 
 
-def climb(contest: Contest, lineup: Lineup, cuts: Integers) -> None:
-    """Move borders by one or two layers as long as that shortens the best step."""
+def climb(contest: Contest, lineup: Lineup, start: Batch) -> None:
+    """Move borders by one or two layers as long as that shortens the best step.
+
+    A start whose bound is far above the best step is left alone.
+    """
+    if lineup.space.is_plain_chain and int(lineup.bounds_ns(start).min()) > _FAR * contest.best_ns:
+        return
+    cuts = start.cuts
     for _ in range(_MOST_ROUNDS):
         before = contest.best_ns
         for batch in _with_recompute(lineup, _neighbours(cuts)):

@@ -5,7 +5,8 @@ flight on the legs of a group. Only waiting messages depend on times; with unequ
 what is possible, the largest for what is sure. A candidate that is neither is for the simulator to judge.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -106,7 +107,7 @@ def _shared_state(lineup: Lineup, tables: ClassTables) -> int:
 
 @lru_cache(maxsize=256)
 def _moments(family: Family, num_groups: int, num_stages: int, num_micro_batches: int) -> tuple[list[_Moment], ...]:
-    """By group, each different moment once."""
+    """By group, each different moment once, without those that another one with the same instruction exceeds."""
     streams = chain_streams(family, num_groups=num_groups, num_stages=num_stages, num_micro_batches=num_micro_batches)
     found = []
     for group, stream in enumerate(streams):
@@ -117,5 +118,19 @@ def _moments(family: Family, num_groups: int, num_stages: int, num_micro_batches
             in_flight[leg] += is_forward
             moments[_Moment(tuple(in_flight), leg, is_forward)] = None
             in_flight[leg] -= not is_forward
-        found.append(list(moments))
+        found.append(_largest(moments))
     return tuple(found)
+
+
+def _largest(moments: Iterable[_Moment]) -> list[_Moment]:
+    """Without those that another one with the same instruction exceeds."""
+    kept: dict[tuple[int, bool], list[_Moment]] = defaultdict(list)
+    for moment in sorted(moments, key=lambda moment: (-sum(moment.in_flight), moment)):
+        same = kept[moment.leg, moment.is_forward]
+        if not any(_covers(other.in_flight, moment.in_flight) for other in same):
+            same.append(moment)
+    return [moment for same in kept.values() for moment in same]
+
+
+def _covers(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return all(a >= b for a, b in zip(one, other, strict=True))

@@ -18,7 +18,7 @@ from planner.costs.stages import GRADIENT_BYTES
 from planner.costs.sums import sum_ns
 from planner.plan.mesh import cut
 from planner.problem.options import Family
-from planner.search.bounds import any_schedule_ns
+from planner.search.bounds import quick_schedule_ns
 from planner.search.candidate import Candidate, Choice, blocks_of
 from planner.search.devices import Block
 from planner.search.orders import chain_order
@@ -83,9 +83,10 @@ class Lineup:
     @cached_property
     def bound_ns(self) -> int:
         """No plan of the lineup takes a shorter step: its own devices at work, whatever the order."""
-        least = [self.tables(group, self.sizes[0]).layer_ns for group in range(self.num_groups)]
-        work = self.space.degrees.num_micro_batches
-        return any_schedule_ns(least, (1,) * self.num_groups, num_micro_batches=work)
+        used = sorted(set(self.classes))
+        least = [self.tables(self.classes.index(number), self.sizes[0]).layer_ns for number in used]
+        counts = [self.classes.count(number) for number in used]
+        return quick_schedule_ns(least, counts, num_micro_batches=self.space.degrees.num_micro_batches)
 
     def durations_ns(self, batch: Batch, size: int) -> tuple[Integers, Integers]:
         """Forward and backward [stage, candidate]."""

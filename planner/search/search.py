@@ -34,7 +34,8 @@ __all__ = ["Listener", "search"]
 
 _SAY_EVERY_S = 0.25
 _WALL_SHARE = 0.9  # of the time limit; the rest is for writing the plan out
-_BUDGET_SHARE = 0.3  # of the time limit, in units of work: a slow machine reaches it before the wall
+_SEEDS_SHARE = 0.5  # of the budget
+_BUDGET_SHARE = 0.15  # of the time limit, in units of work: a slow machine reaches it before the wall
 
 
 def _silent(_: object) -> None:
@@ -66,7 +67,7 @@ class _Search:
         self._listener = listener
         self._costs = ProblemCosts(problem)
         self._started_s = self._said_s = time.monotonic()
-        self._sent_s = 0.0
+        self._next_sent_s = 0.0
         self._phase, self._done, self._spaces = "bounds", 0, list[Space]()
         limit_ns = options.time_limit_ns
         self._contest = Contest(
@@ -109,10 +110,9 @@ class _Search:
         """Seeds of all spaces, then all lineups; whether nothing was left out."""
         self._phase = "partition"
         for space in self._open_spaces():
-            for family in ("1f1b", "gpipe"):
-                if not self._constraints.families or family in self._constraints.families:
-                    for lineup, batch in seed(self._contest, space, family, self._constraints):
-                        climb(self._contest, lineup, batch.cuts)
+            if self._contest.spent < _SEEDS_SHARE * self._contest.budget:
+                for lineup, batch in seed(self._contest, space, self._constraints):
+                    climb(self._contest, lineup, batch)
         self._phase = "enumeration"
         whole = [self._look_through(space) for space in self._open_spaces()]
         return all(whole)
@@ -133,7 +133,7 @@ class _Search:
             if not enumerate_lineup(self._contest, lineup):
                 whole = False
                 for batch in start_batch(lineup):
-                    climb(self._contest, lineup, batch.cuts)
+                    climb(self._contest, lineup, batch)
         return whole
 
     @cached_property
@@ -142,10 +142,12 @@ class _Search:
         return min(space.bound_ns for space in self._spaces)
 
     def _on_better(self, entry: Entry) -> None:
+        """Hand it out, though not so often that writing and checking takes more than a tenth of the time."""
         now_s = time.monotonic()
-        if now_s - self._sent_s >= _SAY_EVERY_S:
-            self._sent_s = now_s
+        if now_s >= self._next_sent_s:
             self._listener.on_incumbent(self._written(entry, "killed"))
+            written_s = time.monotonic()
+            self._next_sent_s = written_s + max(_SAY_EVERY_S, 10 * (written_s - now_s))
 
     def _say(self) -> None:
         now_s = time.monotonic()

@@ -21,51 +21,73 @@ from planner.search.space import Space
 
 __all__ = ["partition_problem", "seed"]
 
+_FAMILIES: tuple[Family, ...] = ("1f1b", "gpipe")
 _MOST_EVALUATIONS = 40
-_TOLERANCE = 0.001  # of the model's gap
-_DEAR_TABLE_ENTRIES = 2_000_000
+_TOLERANCE = 0.002  # of the model's gap
+_FAR = 1.1  # a model's bound this far above the best simulated step: the model is at most 6 % high
+_DEAR_EVALUATION = 50_000_000  # units
 _UNITS_OF_BISECTION = 500_000_000
-_UNITS_A_TABLE_ENTRY = 40  # of one evaluation: stages x layers x options x vectors of devices x reach
+_UNITS_A_TABLE_ENTRY = 2  # of one evaluation: stages x layers x options x vectors of devices x reach
+_UNITS_A_ROW = 20_000  # stages x layers x options
 
 
-def seed(contest: Contest, space: Space, family: Family, constraints: Constraints) -> list[tuple[Lineup, Batch]]:
-    """Offer the programme's cuts; the last cut of each run is given back to climb from."""
-    found = []
-    for surely in (True, False):
-        problem = partition_problem(space, family, constraints, surely=surely)
-        if problem is None:
-            continue
-        last = None
-        for cut in _cuts(contest, problem):
-            last = _lineup(space, contest.costs, family, problem, cut)
-            contest.offer_all(*last)
-        if last is not None:
-            found.append(last)
+def seed(contest: Contest, space: Space, constraints: Constraints) -> list[tuple[Lineup, Batch]]:
+    """Offer the programme's cuts in every family; the last cut of each run is given back to climb from."""
+    families = [f for f in _FAMILIES if not constraints.families or f in constraints.families]
+    found, seen = [], set[bytes]()
+    for family in families:
+        for surely in (True, False):
+            problem = partition_problem(space, family, constraints, surely=surely)
+            if problem is None or (key := _memory_key(problem)) in seen:
+                continue
+            seen.add(key)
+            last: Cut | None = None
+            for last in _cuts(contest, problem):
+                for name in families:
+                    contest.offer_all(*_lineup(space, contest.costs, name, problem, last))
+            if last is not None:
+                found += [_lineup(space, contest.costs, name, problem, last) for name in families]
     return found
 
 
+def _memory_key(problem: PartitionProblem) -> bytes:
+    """Equal for problems in which memory allows the same: at every position the same stages."""
+    fits = [
+        option.most_in_flight >= in_flight for option in problem.options for in_flight in sorted(set(problem.in_flight))
+    ]
+    if all(bool(np.array_equal(found, fits[0])) for found in fits):
+        return np.packbits(fits[0]).tobytes()
+    return np.packbits(fits).tobytes()
+
+
 def _cuts(contest: Contest, problem: PartitionProblem) -> Iterator[Cut]:
-    """Each new best cut of the refinement, until the model's gap is small."""
-    size = len(problem.in_flight) * problem.num_layers**2 * len(problem.options) * len(problem.vectors)
+    """Each new best cut of the refinement, until the model's gap is small or nothing of interest is left."""
     before: Cut | None = None
-    start_ns = _start_ns(contest, problem, size)
+    start_ns = _start_ns(contest, problem)
     for certificate in islice(refine(problem, start_ns=start_ns), _MOST_EVALUATIONS):
-        contest.spend(size * _UNITS_A_TABLE_ENTRY)
+        contest.spend(_units_of_evaluation(problem))
         if certificate.cut != before:
             yield certificate.cut
         before = certificate.cut
         value_ns = certificate.cut.step_ns(problem.num_micro_batches)
         if value_ns - certificate.bound_ns <= _TOLERANCE * certificate.bound_ns:
             return
+        if certificate.bound_ns > _FAR * contest.best_ns:
+            return
 
 
-def _start_ns(contest: Contest, problem: PartitionProblem, size: int) -> int:
+def _units_of_evaluation(problem: PartitionProblem) -> int:
+    rows = len(problem.in_flight) * problem.num_layers * len(problem.options)
+    return rows * (_UNITS_A_ROW + _UNITS_A_TABLE_ENTRY * problem.num_layers * len(problem.vectors))
+
+
+def _start_ns(contest: Contest, problem: PartitionProblem) -> int:
     """Proven to be below every bottleneck; where evaluations are dear, the integer programme raises it first."""
     low_ns = bottleneck_start_ns(problem)
-    if size < _DEAR_TABLE_ENTRIES:
+    if _units_of_evaluation(problem) < _DEAR_EVALUATION:
         return low_ns
     cut = best_cut(problem, NO_PLAN)
-    contest.spend(size * _UNITS_A_TABLE_ENTRY + _UNITS_OF_BISECTION)
+    contest.spend(_units_of_evaluation(problem) + _UNITS_OF_BISECTION)
     if cut is None:
         return low_ns
 
