@@ -7,6 +7,7 @@ that a person could have typed; it is printed before it runs. Exit code 1 where 
 
 import argparse
 import json
+import os
 import socket
 import sys
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 from examples.processes import CommandFailedError, Processes
 from examples.settings import SAMPLES, TOKENS
 from planner.cli.server import Server
+from planner.errors import PlannerError
 from planner.executor.loading import load_plan
 
 __all__ = ["main"]
@@ -33,14 +35,16 @@ LARGEST_LOSS_DIFFERENCE = 1e-6  # relative
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=ROOT / "demo-output", help="folder for plan, trace, records")
-    output = parser.parse_args().output.resolve()
-    output.mkdir(parents=True, exist_ok=True)
+    output = Path(os.path.relpath(parser.parse_args().output, ROOT))
+    (ROOT / output).mkdir(parents=True, exist_ok=True)
+    os.chdir(ROOT)
     before_s = time.monotonic()
-    environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false"}
+    path = os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)])
+    environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PATH": path}
     try:
-        with Processes(folder=ROOT, environment=environment) as processes:
+        with Processes(environment) as processes:
             same = Demo(output, processes).run()
-    except CommandFailedError as error:
+    except (CommandFailedError, PlannerError) as error:
         sys.exit(f"demo failed: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
@@ -92,7 +96,7 @@ class Demo:
         store = self._output / "store.sqlite3"
         for path in self._output.glob(store.name + "*"):
             path.unlink()
-        command = [str(BIN / "planner"), "serve", "--port", str(port), "--store", str(store)]
+        command = ["planner", "serve", "--port", str(port), "--store", str(store)]
         self._processes.start(command, log=self._output / "serve.log")
         url = f"http://127.0.0.1:{port}"
         Server(url).wait_ready(deadline_s=60)
@@ -106,9 +110,9 @@ class Demo:
 
     def _train(self, *, plan: str, steps: int, record: str) -> None:
         headline(f"train {steps} steps on {NUM_RANKS} ranks")
-        torchrun = [str(BIN / "torchrun"), "--standalone", f"--nproc-per-node={NUM_RANKS}", "--no-python"]
+        torchrun = ["torchrun", "--standalone", f"--nproc-per-node={NUM_RANKS}", "--no-python"]
         script = ["examples/train_llama.py", "--steps", str(steps), "--output", self._file(record)]
-        command = [*torchrun, str(BIN / "planner"), "run", "--plan", self._file(plan), *script]
+        command = [*torchrun, "planner", "run", "--plan", self._file(plan), *script]
         self._processes.run(command, limit_s=300)
 
     def _calibrate(self) -> None:
@@ -123,7 +127,7 @@ class Demo:
         headline(f"the same {STEPS} steps in one process, with the same micro-batches")
         sizes = ",".join(str(batch.samples) for batch in load_plan(self._output / "plan.json").micro_batches)
         options = ["--steps", str(STEPS), "--micro-batches", sizes, "--output", self._file("losses.json")]
-        self._processes.run([sys.executable, "-m", "examples.plain_loop", *options], limit_s=300)
+        self._processes.run(["python", "-m", "examples.plain_loop", *options], limit_s=300)
 
     def _compare(self) -> bool:
         headline("4. compare")
@@ -143,7 +147,7 @@ class Demo:
         return same
 
     def _planner(self, *arguments: str, limit_s: float) -> None:
-        self._processes.run([str(BIN / "planner"), *arguments], limit_s=limit_s)
+        self._processes.run(["planner", *arguments], limit_s=limit_s)
 
     def _file(self, name: str) -> str:
         return str(self._output / name)
