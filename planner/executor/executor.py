@@ -5,11 +5,10 @@ model, shapes and sums before anything runs. The caller owns processes, loop, da
 """
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count as counter
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -27,7 +26,7 @@ from planner.executor.messages import ConnectionLostError
 from planner.executor.preparation import agree, prepare
 from planner.executor.program import Program
 from planner.executor.saving import save_tensors
-from planner.executor.team import make_team
+from planner.executor.team import Team, make_team
 from planner.executor.update import Outcome
 from planner.plan.plan import Plan
 from planner.schedules.deadlock import instruction_text
@@ -41,7 +40,7 @@ _FIRST_LIMIT_SECONDS = 600.0  # nothing measured yet
 _LIMIT_FACTOR = 10
 _KEPT_STEPS = 50
 
-_numbers = counter()  # of the executors of this process: all ranks make theirs in the same order
+_numbers: Counter[str] = Counter()  # executors of this process by group: all its ranks make them in the same order
 
 
 @dataclass(frozen=True)
@@ -79,13 +78,13 @@ class Executor:
         seed: int = 0,
         emulate: bool = False,
     ) -> None:
-        number = next(_numbers)
         wish = Wish(plan, model, loss, optimizer_factory, cut, seed, emulate)
         self.plan = plan
         self._count = count
         self._team = make_team(plan, process_group, model=model)
+        number = _next_number(self._team)
         facts = agree(wish, self._team, name=f"handshake/{number}")
-        self._ready = prepare(wish, facts, self._team)
+        self._ready = prepare(wish, facts, self._team, name=f"circles/{number}")
         self._guard = Guard(self._team, f"guard/{number}")
         self._durations: deque[float] = deque(maxlen=_KEPT_STEPS)
         self._measurement: Measurement | None = None
@@ -224,6 +223,12 @@ class Executor:
         """The notes of the step before are here: no transfer of two calls is under way at once."""
         if self._measurement is not None and self._broken is None:
             self._measurement.wait()
+
+
+def _next_number(team: Team) -> int:
+    group = team.group.group_name if team.group is not None else ""
+    _numbers[group] += 1
+    return _numbers[group]
 
 
 class _OtherEnd(NamedTuple):

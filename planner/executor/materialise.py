@@ -10,12 +10,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from planner.cutting.layer import CutLayer, CutModel, with_tensors
 from planner.errors import ExecutorError
-from planner.executor.team import Team
+from planner.executor.team import Circle, Team
 from planner.executor.weights import Weight, WeightTable
 
 __all__ = ["Held", "hold_layers", "share_first_values"]
@@ -133,13 +132,12 @@ def _drop(layers: list[CutLayer], number: int, *, keep: set[str]) -> None:
 
 
 def share_first_values(
-    table: WeightTable, tensors: dict[str, Tensor], team: Team, *, groups: dict[tuple[int, ...], dist.ProcessGroup]
+    table: WeightTable, tensors: dict[str, Tensor], team: Team, *, circles: dict[tuple[int, ...], Circle]
 ) -> None:
     """All holders start from the values of the first one."""
     for weight in _shared(table):
         if team.rank in weight.holders:
-            first = team.global_ranks[weight.owner]
-            dist.broadcast(tensors[weight.name].detach(), first, group=groups[weight.holders])
+            circles[weight.holders].broadcast(tensors[weight.name].detach(), 0).wait()
 
 
 def _shared(table: WeightTable) -> Iterable[Weight]:

@@ -31,8 +31,6 @@ from planner.schedules.lower import Send, lower
 
 __all__ = ["Ready", "agree", "prepare"]
 
-Groups = dict[tuple[int, ...], dist.ProcessGroup]
-
 
 @dataclass(frozen=True)
 class Ready:
@@ -61,22 +59,22 @@ def agree(wish: Wish, team: Team, *, name: str) -> Facts:
     return facts
 
 
-def prepare(wish: Wish, facts: Facts, team: Team) -> Ready:
-    """Every rank calls it after ``agree``."""
+def prepare(wish: Wish, facts: Facts, team: Team, *, name: str) -> Ready:
+    """Every rank calls it after ``agree``. ``name``: the same on all ranks, used once."""
     plan, table = wish.plan, facts.table
-    groups = team.subgroups(weight.holders for weight in table.weights.values())
+    circles = team.circles((weight.holders for weight in table.weights.values()), name=name)
     offset_ns = clock_offset_ns(team)
     held_layers = frozenset(
         layer for stage in plan.stages if team.rank in plan.groups[stage.group] for layer in stage.layers
     )
     held = hold_layers(wish.model, facts.cut, held=held_layers, device=team.device, seed=wish.seed)
     tensors: dict[str, Tensor] = {**held.parameters, **held.buffers}
-    share_first_values(table, tensors, team, groups=groups)
+    share_first_values(table, tensors, team, circles=circles)
     _freeze_untrained(facts, held.parameters)
     trained = [held.parameters[weight.name] for weight in table.trained_by(team.rank)]
     # a rank that trains nothing gets an empty weight, so that its optimizer and schedulers exist as everywhere
     optimizer = wish.optimizer_factory(trained or [nn.Parameter(torch.zeros(0, device=team.device))])
-    sums = GradientSums(facts.buckets, held.parameters, groups=groups)
+    sums = GradientSums(facts.buckets, held.parameters, circles=circles)
     batch = Batch()
     counted = [held.parameters[weight.name] for weight in table.trained_by(team.rank) if weight.owner == team.rank]
     forward_plan = only_forward(plan)

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from planner.executor.messages import ConnectionLostError
+from planner.executor.team import Circle
 from planner.executor.weights import Weight, WeightTable
 from planner.plan.graph import LayerGraph
 from planner.plan.pieces import Piece
@@ -64,7 +65,7 @@ def _key(item: tuple[tuple[int, tuple[int, ...], str], list[Weight]]) -> tuple[i
 @dataclass
 class _Bucket:
     flat: Tensor
-    group: dist.ProcessGroup
+    circle: Circle
     parts: list[tuple[nn.Parameter, Tensor]] = field(default_factory=list)
 
 
@@ -76,19 +77,19 @@ class GradientSums:
         plans: tuple[BucketPlan, ...],
         parameters: dict[str, nn.Parameter],
         *,
-        groups: dict[tuple[int, ...], dist.ProcessGroup],
+        circles: dict[tuple[int, ...], Circle],
     ) -> None:
         self._alone = [parameter for parameter in parameters.values() if parameter.requires_grad]
         self._buckets: dict[int, list[_Bucket]] = defaultdict(list)
         self._works: list[dist.Work] = []
         for plan in plans:
             if plan.weights[0].name in parameters:
-                self._buckets[plan.piece].append(self._bucket(plan, parameters, groups[plan.holders]))
+                self._buckets[plan.piece].append(self._bucket(plan, parameters, circles[plan.holders]))
 
-    def _bucket(self, plan: BucketPlan, parameters: dict[str, nn.Parameter], group: dist.ProcessGroup) -> _Bucket:
+    def _bucket(self, plan: BucketPlan, parameters: dict[str, nn.Parameter], circle: Circle) -> _Bucket:
         first = parameters[plan.weights[0].name]
         flat = torch.zeros(plan.num_elements, dtype=first.dtype, device=first.device)
-        bucket, begin = _Bucket(flat, group), 0
+        bucket, begin = _Bucket(flat, circle), 0
         for weight in plan.weights:
             size = _num_elements(weight)
             parameter = parameters[weight.name]
@@ -112,10 +113,9 @@ class GradientSums:
         """The piece's gradients are ready on this rank."""
         for bucket in self._buckets.get(piece, ()):
             try:
-                work = dist.all_reduce(bucket.flat, group=bucket.group, async_op=True)
+                work = bucket.circle.allreduce([bucket.flat])
             except RuntimeError as error:
                 raise ConnectionLostError(None, error) from error
-            assert work is not None
             self._works.append(work)
 
     def finish(self) -> None:

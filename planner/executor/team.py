@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -14,7 +14,7 @@ from planner.errors import ExecutorError
 from planner.executor.devices import device_of
 from planner.plan.plan import Plan
 
-__all__ = ["SharedStore", "Team", "make_team"]
+__all__ = ["Circle", "SharedStore", "Team", "make_team"]
 
 STORE_PREFIX = "parallel-planner"
 
@@ -29,6 +29,13 @@ class SharedStore(Protocol):
     def check(self, keys: list[str]) -> bool: ...
     def wait(self, keys: list[str], timeout: timedelta) -> None: ...
     def compare_set(self, key: str, expected: str, desired: str) -> bytes: ...
+
+
+class Circle(Protocol):
+    """Ranks that sum together: a process group, or its backend alone."""
+
+    def allreduce(self, tensors: list[Tensor]) -> dist.Work: ...
+    def broadcast(self, tensor: Tensor, root: int) -> dist.Work: ...
 
 
 @dataclass(frozen=True)
@@ -50,19 +57,30 @@ class Team:
         store: SharedStore = dist.PrefixStore(prefix, own_connection)  # type: ignore[attr-defined, assignment]
         return store
 
-    def subgroups(self, members: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], dist.ProcessGroup]:
-        """A group for each different set of more than one rank; every rank calls this with the same sets."""
-        found: dict[tuple[int, ...], dist.ProcessGroup] = {}
+    def circles(self, members: Iterable[tuple[int, ...]], *, name: str) -> dict[tuple[int, ...], Circle]:
+        """One for each different set of more than one rank that this rank is in; all ranks ask for the same sets."""
+        found: dict[tuple[int, ...], Circle] = {}
         for ranks in sorted({ranks for ranks in members if len(ranks) > 1}):
-            assert self.group is not None
-            if len(ranks) == self.num_ranks:
-                found[ranks] = self.group
-            else:
-                whole = self.num_ranks == dist.get_world_size()
-                made = dist.new_group([self.global_ranks[rank] for rank in ranks], use_local_synchronization=not whole)
-                if self.rank in ranks:
-                    found[ranks] = made
+            circle = self._circle(ranks, f"{name}/{'_'.join(map(str, ranks))}")
+            if circle is not None:
+                found[ranks] = circle
         return found
+
+    def _circle(self, ranks: tuple[int, ...], name: str) -> Circle | None:
+        assert self.group is not None, "one rank has no circle"
+        if len(ranks) == self.num_ranks:
+            return self.group
+        if self.num_ranks == dist.get_world_size():
+            made = dist.new_group([self.global_ranks[rank] for rank in ranks])
+            return made if self.rank in ranks else None
+        if self.rank not in ranks:
+            return None
+        # new_group needs the ranks outside the caller's group, and with local synchronization its names differ by
+        # rank where groups overlap (torch 2.13): the backend is made by hand
+        store = self.store(name)
+        gloo: Any = dist.ProcessGroupGloo  # type: ignore[attr-defined]
+        made_here: Circle = gloo(store, ranks.index(self.rank), len(ranks), store.timeout)
+        return made_here
 
     def sum(self, values: Tensor) -> Tensor:
         """``values`` summed over all ranks, in place."""
