@@ -121,15 +121,21 @@ class Runner:
         if self._draining.is_set():
             running.watch.stop.set()
         try:
-            outcome = self._outcome(running)
+            outcome = self._outcome_or_defect(running)
             self._insist(running, outcome)
             log.info("attempt ended", outcome=type(outcome).__name__)
-        except Exception:
-            log.exception("attempt broke")
-            self._insist(running, SearchFailure("internal", "the service failed on this search; its log says why"))
+        except StoreError as error:
+            log.error("outcome not written: the lease will end and the search run again", code=error.code)
         finally:
             del self._running[claim.search_id]
             self._changed(claim.search_id)
+
+    def _outcome_or_defect(self, running: _Running) -> Finished | SearchFailure:
+        try:
+            return self._outcome(running)
+        except Exception:  # one broken search must not end the thread that serves the others
+            logger.exception("attempt broke", search_id=running.claim.search_id)
+            return SearchFailure("internal", "the service failed on this search; its log says why")
 
     def _outcome(self, running: _Running) -> Finished | SearchFailure:
         try:

@@ -67,7 +67,7 @@ def _responses(route: Route) -> dict[int | str, dict[str, Any]]:
         found[status] = {"description": _DESCRIPTIONS[status]}
         if answer is not None:
             found[status]["content"] = {"application/json": {"schema": _reference(answer)}}
-    for status in sorted({400, 405, 500, 503, *route.errors}):
+    for status in sorted({400, 405, 500, 503, *route.errors} - found.keys()):
         schema = {"$ref": "#/components/schemas/ErrorDocument"}
         found[status] = {
             "description": _DESCRIPTIONS[status],

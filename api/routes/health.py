@@ -73,7 +73,7 @@ def add_health_routes(app: FastAPI, service: Service) -> None:
         return json_response(_version(service))
 
     add_route(app, Route("GET", "/healthz", "The process lives", {200: Health}), alive)
-    add_route(app, Route("GET", "/readyz", "Searches are accepted and run", {200: Readiness}), ready)
+    add_route(app, Route("GET", "/readyz", "Searches are accepted and run", {200: Readiness, 503: Readiness}), ready)
     add_route(app, Route("GET", "/version", "Versions, schemas and limits", {200: Version}), version)
 
 

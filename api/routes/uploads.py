@@ -73,7 +73,7 @@ def _add_collection(app: FastAPI, service: Service, collection: _Collection) -> 
         return json_response(page)
 
     async def read(request: Request, document_id: DocumentId) -> Response:
-        payload = service.store.get(name, document_id)
+        payload = await run_in_threadpool(service.store.get, name, document_id)  # up to 64 MiB to hash
         if payload is None:
             raise not_found(name)
         return immutable(payload, tag=document_id, if_none_match=request.headers.get("if-none-match"))

@@ -19,9 +19,21 @@ class Owner:
     def __init__(self, store: Path) -> None:
         self._folder = store.with_name(store.name + ".owners")
         self._folder.mkdir(exist_ok=True)
-        self.name = secrets.token_hex(16)
-        self._file = os.open(self._folder / self.name, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self.name = ""
+        for path in self._folder.iterdir():
+            self.lives(path.name)  # sweeps up after the dead
+        while not self.name:
+            self._take_a_name()
+
+    def _take_a_name(self) -> None:
+        """Make a file and lock it; another service's sweep may take it away in between."""
+        name = secrets.token_hex(16)
+        self._file = os.open(self._folder / name, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._file, fcntl.LOCK_EX)
+        if os.fstat(self._file).st_nlink:
+            self.name = name
+        else:
+            os.close(self._file)
 
     def lives(self, name: str) -> bool:
         """Whether the service that called itself ``name`` still runs; its file is removed where it does not."""

@@ -102,6 +102,25 @@ def test_too_large_bodies_are_refused_before_parsing(idle: Running) -> None:
     check_error(idle.client.post("/v1/plans", content=just, headers=JSON), status=400, code="json_invalid")
 
 
+def test_every_row_of_the_table_is_tested() -> None:
+    asked = {1, 2, 3, *range(8, 32), *range(37, 48), 53, 54, 55, 57, 60, 61, *range(64, 77), 78, 79, 84, 86, 88}
+    # requests that are not one document (30, 31), legal ones (64, 70, 72: test_uploads; 78, 79, 86: test_real_searches)
+    elsewhere = {30, 31, 64, 70, 72, 78, 79, 86}
+    tabled = {bad.row for bad in BAD_JSON + BAD_DOCUMENTS}
+    assert tabled | elsewhere == asked - {77}
+    assert len({bad.id for bad in BAD_JSON + BAD_DOCUMENTS}) == len(BAD_JSON + BAD_DOCUMENTS)
+
+
+def test_a_defect_of_ours_tells_nothing(idle: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(search_id: str) -> None:
+        raise RuntimeError(f"secret {MARKER}")
+
+    monkeypatch.setattr(idle.service.store, "search", broken)
+    response = idle.client.get("/v1/searches/" + "a" * 32)
+    check_error(response, status=500, code="internal")
+    assert MARKER not in response.text
+
+
 def test_a_list_of_faults_is_cut_and_counted(idle: Running) -> None:
     request = documents.request()
     request.update({f"unknown_{number}": MARKER for number in range(100)})

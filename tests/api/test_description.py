@@ -52,9 +52,9 @@ def test_every_route_is_described(described: dict[str, Any]) -> None:
 
 
 def test_every_error_is_an_error_document(described: dict[str, Any]) -> None:
-    for operation in operations(described).values():
+    for name, operation in operations(described).items():
         for status, response in operation["responses"].items():
-            if int(status) >= 400:
+            if int(status) >= 400 and (name, status) != ("GET /readyz", "503"):
                 assert response["content"] == {
                     "application/problem+json": {"schema": {"$ref": "#/components/schemas/ErrorDocument"}}
                 }

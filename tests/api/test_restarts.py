@@ -16,11 +16,15 @@ import httpx
 import psutil
 import pytest
 
+from planner.problem.options import SearchOptions
 from tests.helpers import service_documents as documents
+from tests.helpers.documents import make_cluster, make_problem, make_profile, make_request, make_workload
 
 ROOT = Path(__file__).parents[2]
 PLANNER = Path(sys.executable).with_name("planner")
 SEARCH_S = 5.0
+pytestmark = pytest.mark.timeout(600)  # many processes: slow where others use the machine too
+REAL = "real"  # the solver child that users have, instead of a stand-in
 
 
 class Host:
@@ -44,7 +48,8 @@ class Host:
             "PYTHONPATH": str(ROOT),
             "STAND_IN": behaviour,
             "STAND_IN_STARTS": str(self.starts),
-            "PLANNER_CHILD_MODULE": "tests.helpers.stand_in_child",
+            "PLANNER_CHILD_MODULE": "planner.search.child" if behaviour == REAL else "tests.helpers.stand_in_child",
+            "TEST_HOST": str(self.folder),  # children inherit it: that is how they are found
         }
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -67,9 +72,9 @@ class Host:
         self.process.send_signal(number)
         return self.process.wait(timeout=20)
 
-    def submit(self, seed: int) -> str:
+    def submit(self, request: dict[str, Any]) -> str:
         """The id of an accepted search."""
-        answer = self.client.post("/v1/plans", json=documents.request(seed=seed, time_limit_ns=60 * 10**9))
+        answer = self.client.post("/v1/plans", json=request)
         assert answer.status_code == 202, answer.text
         return str(answer.json()["id"])
 
@@ -79,23 +84,23 @@ class Host:
         found: dict[str, Any] = answer.json()
         return found
 
-    def children(self) -> list[int]:
-        """Solver children that are alive; one that only waits to be reaped is not."""
-        pids = [int(line) for line in self.starts.read_text().split()] if self.starts.exists() else []
-        return [pid for pid in pids if _lives(pid)]
+    def children(self) -> list[psutil.Process]:
+        """Every process that the host's services started and that lives."""
+        service = self.process.pid if self.process is not None else 0
+        return [one for one in psutil.process_iter() if one.pid != service and self.is_ours(one)]
+
+    def is_ours(self, process: psutil.Process) -> bool:
+        """By an environment variable that children inherit; a process that waits to be reaped lives no more."""
+        try:
+            return process.environ().get("TEST_HOST") == str(self.folder) and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
 
     def wait_until(self, condition: Any, *, within_s: float = 60) -> None:
         until = time.monotonic() + within_s
         while not condition():
             assert time.monotonic() < until, "waited for too long"
-            time.sleep(0.02)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+            time.sleep(0.1)
 
 
 @pytest.fixture
@@ -114,23 +119,44 @@ def hosts(tmp_path: Path) -> Any:
             host.process.wait()
 
 
-def kill_often(host: Host, *, seed: int, kills: int) -> list[str]:
-    """Kill the service at random moments of a search that takes 5 s; returns the accepted searches."""
+def simple(seed: int) -> dict[str, Any]:
+    return documents.request(seed=seed, time_limit_ns=60 * 10**9)
+
+
+def long_search(seed: int) -> dict[str, Any]:
+    """24 layers on four ranks of two kinds: the solver works on it for more than 5 s."""
+    draws = random.Random(1)
+    times = [draws.randrange(500_000, 1_500_000) for _ in range(24)]
+    problem = make_problem(
+        profiles=[
+            make_profile(kind=kind, layer_forward_ns=[factor * time_ns for time_ns in times])
+            for kind, factor in (("fast", 1), ("slow", 2))
+        ],
+        cluster=make_cluster(("fast", 1, 2), ("slow", 1, 2)),
+        workload=make_workload(global_batch_size=32),
+    )
+    return make_request(problem, SearchOptions(time_limit_ns=20 * 10**9, seed=seed)).model_dump(mode="json")
+
+
+def kill_often(host: Host, requests: list[list[dict[str, Any]]], *, behaviour: str, seed: int) -> list[str]:
+    """For each list of requests: start, accept them, kill at a random moment. Returns the accepted searches."""
     draws, accepted = random.Random(seed), []
-    for kill in range(kills):
-        host.start(f"slow:{SEARCH_S}", most_attempts=3)
-        accepted += [host.submit(seed * 1000 + 2 * kill + number) for number in range(2)]
+    for batch in requests:
+        host.start(behaviour)
+        accepted += [host.submit(request) for request in batch]
         host.wait_until(lambda: len(host.children()) == 1)
         time.sleep(draws.uniform(0, SEARCH_S))
         assert host.end(signal.SIGKILL) == -signal.SIGKILL
-        host.wait_until(lambda: not host.children(), within_s=2)
+        left = host.children()
+        host.wait_until(lambda: not any(host.is_ours(one) for one in left), within_s=2)  # noqa: B023 - used at once
     return accepted
 
 
-def finish(host: Host, accepted: list[str]) -> None:
+def finish(host: Host, accepted: list[str], *, behaviour: str = "answer", within_s: float = 60) -> None:
     """Start once more: every accepted search is there, and ends with a plan or a reason."""
-    host.start("answer")
-    host.wait_until(lambda: all(host.search(one)["state"] in ("succeeded", "failed") for one in accepted))
+    host.start(behaviour, num_runners=2)
+    ended = ("succeeded", "failed")
+    host.wait_until(lambda: all(host.search(one)["state"] in ended for one in accepted), within_s=within_s)
     for search_id in accepted:
         found = host.search(search_id)
         if found["state"] == "succeeded":
@@ -143,28 +169,48 @@ def finish(host: Host, accepted: list[str]) -> None:
 
 
 def test_20_kills_lose_no_search_and_leave_no_child(hosts: Any) -> None:
-    # four services at the same time, five kills each
+    # four services at the same time, five kills each, two new searches before each kill
+    def suffer(number: int) -> int:
+        host = hosts(f"host-{number}")
+        requests = [[simple(10 * kill), simple(10 * kill + 1)] for kill in range(5)]
+        accepted = kill_often(host, requests, behaviour=f"slow:{SEARCH_S}", seed=number)
+        finish(host, accepted)
+        return len(accepted)
+
     with ThreadPoolExecutor(4) as pool:
-        made = [hosts(f"host-{number}") for number in range(4)]
-        accepted = list(pool.map(lambda one: kill_often(made[one], seed=one, kills=5), range(4)))
-        list(pool.map(finish, made, accepted))
-    assert [len(one) for one in accepted] == [10, 10, 10, 10]
+        assert list(pool.map(suffer, range(4))) == [10, 10, 10, 10]
+
+
+def test_a_kill_in_a_real_search(hosts: Any) -> None:
+    host = hosts("host")
+    accepted = kill_often(host, [[long_search(0)]], behaviour=REAL, seed=5)
+    finish(host, accepted, behaviour=REAL)
+
+
+@pytest.mark.soak
+def test_20_kills_in_real_searches(hosts: Any) -> None:
+    host = hosts("host")
+    accepted = kill_often(host, [[long_search(kill)] for kill in range(20)], behaviour=REAL, seed=6)
+    finish(host, accepted, behaviour=REAL, within_s=600)
 
 
 @pytest.mark.soak
 def test_100_kills_of_one_service(hosts: Any) -> None:
     host = hosts("host")
-    finish(host, kill_often(host, seed=99, kills=100))
+    requests = [[simple(kill)] for kill in range(100)]
+    finish(host, kill_often(host, requests, behaviour=f"slow:{SEARCH_S}", seed=99))
 
 
 def test_a_stopped_service_queues_its_searches_again(hosts: Any) -> None:
     host = hosts("host")
     host.start("slow:60")
-    running, waiting = host.submit(1), host.submit(2)
+    running, waiting = host.submit(simple(1)), host.submit(simple(2))
     host.wait_until(lambda: host.search(running)["phase"] is not None)
-    begin = time.monotonic()
-    assert host.end(signal.SIGTERM) == 0
-    assert time.monotonic() - begin < 15
+    with ThreadPoolExecutor(1) as pool:  # a client that waits is answered before the service ends
+        waits = pool.submit(host.client.get, f"/v1/searches/{running}", headers={"Prefer": "wait=60"})
+        time.sleep(0.5)
+        assert host.end(signal.SIGTERM) == 0
+        assert waits.result().json()["state"] in ("running", "queued")
     assert host.children() == []
     host.start("answer", num_runners=0)
     assert [(host.search(one)["state"], host.search(one)["attempt"]) for one in (running, waiting)] == [
@@ -181,10 +227,10 @@ def test_a_stopped_service_queues_its_searches_again(hosts: Any) -> None:
 def test_a_killed_child_costs_one_try(hosts: Any) -> None:
     host = hosts("host")
     host.start("slow:1.5")
-    search_id = host.submit(1)
+    search_id = host.submit(simple(1))
     host.wait_until(lambda: host.search(search_id)["phase"] is not None)
     (child,) = host.children()
-    os.kill(child, signal.SIGKILL)
+    child.kill()
     host.wait_until(lambda: host.search(search_id)["state"] == "succeeded")
     assert len(host.starts.read_text().split()) == 2
     assert host.search(search_id)["attempt"] == 1
