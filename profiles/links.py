@@ -20,7 +20,7 @@ from profiles.children import children
 from profiles.link_protocol import Exchanges, LinkJob
 from profiles.machine import device_lock
 
-__all__ = ["ProbeOptions", "probe"]
+__all__ = ["ProbeOptions", "cluster_of", "probe"]
 
 _LIMIT_S = 600.0
 
@@ -46,6 +46,11 @@ def probe(options: ProbeOptions | None = None) -> Cluster:
     options = options or ProbeOptions()
     with device_lock(options.lock_folder), tempfile.TemporaryDirectory() as folder:
         found = _measure(options, Path(folder, "rendezvous"))
+    return cluster_of(options, found)
+
+
+def cluster_of(options: ProbeOptions, found: Sequence[Exchanges]) -> Cluster:
+    """The document from what the ranks measured. Raises ``DeviceError`` where a size is missing."""
     group = NodeGroup(
         name=options.name,
         device_kind=options.device_kind or found[0].device_kind,

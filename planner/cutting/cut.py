@@ -29,10 +29,11 @@ def cut_model(model: nn.Module, cut: Sequence[str] | None = None) -> CutModel:
     _refuse_left_out(parts, names)
     config = getattr(model, "config", None)
     shapes = _input_shapes(model, parts)
-    layers = tuple(
-        _layer(part, names, shape=shape, fingerprint=layer_fingerprint(part, shape, is_last=is_last, config=config))
-        for part, shape, is_last in zip(parts, shapes, _last_alone(len(parts)), strict=True)
-    )
+    prints = [
+        layer_fingerprint(part, shape, is_last=part is parts[-1], config=config)
+        for part, shape in zip(parts, shapes, strict=True)
+    ]
+    layers = tuple(_layer(part, names, fingerprint) for part, fingerprint in zip(parts, prints, strict=True))
     ids = tuple(part.id for part in parts)
     return CutModel(
         layers=layers,
@@ -129,11 +130,7 @@ def _input_shapes(model: nn.Module, parts: tuple[Part, ...]) -> list[tuple[int, 
     return shapes
 
 
-def _last_alone(num_layers: int) -> list[bool]:
-    return [number == num_layers - 1 for number in range(num_layers)]
-
-
-def _layer(part: Part, names: TensorNames, *, shape: tuple[int, ...] | None, fingerprint: str) -> CutLayer:
+def _layer(part: Part, names: TensorNames, fingerprint: str) -> CutLayer:
     parameters: dict[str, nn.Parameter] = {}
     local_names: dict[str, list[str]] = {}
     for local, parameter in part.module.named_parameters(remove_duplicate=False):
@@ -147,7 +144,6 @@ def _layer(part: Part, names: TensorNames, *, shape: tuple[int, ...] | None, fin
         buffers[name] = buffer
         local_names.setdefault(name, []).append(local)
     places: Mapping[str, tuple[str, ...]] = {name: tuple(found) for name, found in local_names.items()}
-    trained = any(parameter.requires_grad for parameter in parameters.values())
     return CutLayer(
         id=part.id,
         kind=part.kind,
@@ -157,7 +153,7 @@ def _layer(part: Part, names: TensorNames, *, shape: tuple[int, ...] | None, fin
         local_names=places,
         fingerprint=fingerprint,
         causal=part.causal,
-        splittable=trained and shape is not None,
+        splittable=False,  # the executor runs no I and W yet, so there is nothing to measure
     )
 
 

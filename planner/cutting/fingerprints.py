@@ -50,8 +50,9 @@ def model_fingerprint(model: nn.Module, *, names: TensorNames, cut: Sequence[str
 
 
 def _modules(module: nn.Module) -> list[list[str]]:
+    """Where a class is defined does not count: a script's own class is ``__main__``'s once the script runs."""
     return [
-        [name, f"{type(child).__module__}.{type(child).__qualname__}", child.extra_repr()]
+        [name, type(child).__qualname__, child.extra_repr()]
         for name, child in module.named_modules(remove_duplicate=False)
     ]
 

@@ -83,7 +83,7 @@ def test_llama_has_an_embedding_blocks_and_a_head() -> None:
     assert set(cut.layers[4].parameters) == {"model.norm.weight", "lm_head.weight"}
     assert cut.reads == ()
     assert cut.tied == ()
-    assert [layer.splittable for layer in cut.layers] == [False, True, True, True, True]
+    assert all(layer.causal for layer in cut.layers)
 
 
 def test_equal_blocks_have_one_fingerprint() -> None:
@@ -153,6 +153,12 @@ def test_fingerprints_are_equal_on_meta_and_differ_for_another_cut_or_configurat
     assert cut_model(make(num_blocks=2)).fingerprint != real.fingerprint
     assert cut_model(make(attention="eager")).fingerprint != real.fingerprint
     assert cut_model(make(), real.cut).fingerprint == real.fingerprint
+
+
+def test_the_module_that_a_class_was_loaded_from_does_not_count() -> None:
+    elsewhere = type("InTurn", (InTurn,), {"__module__": "__main__"})
+    cut = ["first", "second"]
+    assert cut_model(elsewhere(), cut).fingerprint == cut_model(InTurn(), cut).fingerprint
 
 
 def test_a_coarser_cut_joins_layers() -> None:
