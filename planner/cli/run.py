@@ -1,11 +1,13 @@
 """``planner run``: a training script with a plan, as one rank that torchrun has started."""
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from planner.cli.options import JsonOption
+from planner.errors import ExecutorError, PlannerError
 
 __all__ = ["CONTEXT_SETTINGS", "run"]
 
@@ -20,6 +22,7 @@ def run(
     digest: Annotated[
         str | None, typer.Option("--digest", metavar="HEX", help="The plan must have this digest.")
     ] = None,
+    emulate: Annotated[bool, typer.Option("--emulate", help="Run a plan for other devices all the same.")] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Run SCRIPT with the plan at hand; the arguments after SCRIPT are the script's own.
@@ -34,6 +37,16 @@ def run(
         require_digest(plan_file, plan, digest)
     read_bytes(script)
     require_extra("torch", "torch")
+    _run(plan_file, script, context.args, digest=plan.digest, emulate=emulate)
+
+
+def _run(plan_file: Path, script: Path, arguments: list[str], *, digest: str, emulate: bool) -> None:
     from planner.executor.launch import run_script
 
-    run_script(plan_file, script, context.args)
+    try:
+        run_script(plan_file, script, arguments, digest=digest, emulate=emulate)
+    except PlannerError:
+        raise
+    except Exception as error:
+        logging.getLogger(__name__).exception("%s failed", script)
+        raise ExecutorError(f"{script}: {type(error).__name__}: {error}", code="script_failed") from error

@@ -5,9 +5,10 @@ from contextvars import ContextVar
 from planner.errors import ExecutorError
 from planner.plan.plan import Plan
 
-__all__ = ["current_plan", "set_current_plan"]
+__all__ = ["current_plan", "emulation_asked", "set_current_plan"]
 
 _current: ContextVar[Plan | None] = ContextVar("current_plan", default=None)
+_emulate: ContextVar[bool] = ContextVar("emulate", default=False)
 
 
 def current_plan() -> Plan:
@@ -18,6 +19,12 @@ def current_plan() -> Plan:
     return plan
 
 
-def set_current_plan(plan: Plan | None) -> None:
+def emulation_asked() -> bool:
+    """Whether ``planner run --emulate`` allows a plan for other devices."""
+    return _emulate.get()
+
+
+def set_current_plan(plan: Plan | None, *, emulate: bool = False) -> None:
     """For ``planner/executor/launch.py``."""
     _current.set(plan)
+    _emulate.set(emulate)

@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 
 from planner.errors import ExecutorError, PlannerError
 from planner.executor.batch import check_batch
+from planner.executor.current import emulation_asked
 from planner.executor.facts import Wish
 from planner.executor.guard import Guard
 from planner.executor.measure import Measurement
@@ -78,7 +79,7 @@ class Executor:
         seed: int = 0,
         emulate: bool = False,
     ) -> None:
-        wish = Wish(plan, model, loss, optimizer_factory, cut, seed, emulate)
+        wish = Wish(plan, model, loss, optimizer_factory, cut, seed, emulate or emulation_asked())
         self.plan = plan
         self._count = count
         self._team = make_team(plan, process_group, model=model)

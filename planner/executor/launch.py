@@ -46,8 +46,17 @@ def launch_settings(environment: Mapping[str, str]) -> LaunchSettings:
     )
 
 
-def run_script(plan_path: str | Path, script: str | Path, args: Sequence[str], *, digest: str | None = None) -> None:
+def run_script(
+    plan_path: str | Path,
+    script: str | Path,
+    args: Sequence[str],
+    *,
+    digest: str | None = None,
+    emulate: bool = False,
+) -> None:
     """Run ``script`` as ``__main__`` on this rank; its errors are the caller's.
+
+    ``emulate``: its executors may run a plan for other devices.
 
     Raises ``PlanError`` or ``HandshakeError`` before the script runs where plan, world size or digests do not fit.
     """
@@ -63,7 +72,7 @@ def run_script(plan_path: str | Path, script: str | Path, args: Sequence[str], *
     if settings.under_torchrun:
         _join(settings, plan)
     try:
-        set_current_plan(plan)
+        set_current_plan(plan, emulate=emulate)
         _run(Path(script), args)
     finally:
         set_current_plan(None)
