@@ -8,7 +8,7 @@
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -107,20 +107,20 @@ class _Search:
         return self._listener.stop()
 
     def _look_everywhere(self) -> bool:
-        """Seeds of all spaces, then all lineups; whether nothing was left out."""
+        """Seeds of all spaces, those of few devices first; then all lineups; whether nothing was left out."""
         self._phase = "partition"
-        for space in self._open_spaces():
+        for space in self._open_spaces(sorted(self._spaces, key=lambda space: space.num_blocks)):
             if self._contest.spent < _SEEDS_SHARE * self._contest.budget:
                 for lineup, batch in seed(self._contest, space, self._constraints):
                     climb(self._contest, lineup, batch)
         self._phase = "enumeration"
-        whole = [self._look_through(space) for space in self._open_spaces()]
+        whole = [self._look_through(space) for space in self._open_spaces(self._spaces)]
         return all(whole)
 
-    def _open_spaces(self) -> Iterator[Space]:
+    def _open_spaces(self, spaces: Sequence[Space]) -> Iterator[Space]:
         """Those that may still hold a better plan; the others are done."""
         self._done = 0
-        for number, space in enumerate(self._spaces):
+        for number, space in enumerate(spaces):
             self._done = number
             if space.bound_ns < self._contest.best_ns:
                 yield space
