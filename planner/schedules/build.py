@@ -14,8 +14,6 @@ from planner.plan.instruction import (
     BACKWARD,
     BACKWARD_INPUT,
     FORWARD,
-    GRADIENTS_READY,
-    UPDATE,
     Instruction,
     Operation,
     stream_text,
@@ -27,6 +25,7 @@ from planner.schedules.gpipe import gpipe
 from planner.schedules.interleaved import interleaved
 from planner.schedules.one_f_one_b import one_f_one_b
 from planner.schedules.shape import Shape, Streams
+from planner.schedules.updates import with_updates
 
 __all__ = ["PlanParts", "build_plan"]
 
@@ -68,7 +67,7 @@ def build_plan(parts: PlanParts, family: Family, *, forwards_first: Sequence[int
         shape = Shape(len(groups), len(stages), _slices(parts, route))
         made = _FAMILIES[family](shape) if forwards_first is None else one_f_one_b(shape, forwards_first=forwards_first)
         for group, stream in zip(groups, made, strict=True):
-            streams[group] = _with_updates(_named(parts, route, stream, backward_of))
+            streams[group] = with_updates(_named(parts, route, stream, backward_of))
     return _plan(parts, [streams[group] for group in range(len(parts.groups))])
 
 
@@ -135,15 +134,6 @@ def _named(
         if operation is not None:
             found.append(Instruction(operation, stage, batches[instruction.number], instruction.slice))
     return found
-
-
-def _with_updates(stream: list[Instruction]) -> list[Instruction]:
-    last = {instruction.stage: place for place, instruction in enumerate(stream) if instruction.operation == BACKWARD}
-    ready = {place: Instruction(GRADIENTS_READY, stage, 0) for stage, place in last.items()}
-    found = []
-    for place, instruction in enumerate(stream):
-        found += [instruction, ready[place]] if place in ready else [instruction]
-    return found + [Instruction(UPDATE, stage, 0) for stage in sorted(last)]
 
 
 def _backwards(parts: PlanParts) -> dict[int, Operation]:

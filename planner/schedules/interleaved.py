@@ -10,9 +10,11 @@ do not exist: an order that ends stays one that ends.
 from planner.errors import PlanError
 from planner.plan.instruction import BACKWARD, FORWARD, Instruction
 from planner.plan.mesh import cut
+from planner.schedules.family import FamilyShape, FamilySpec, PlanLists
+from planner.schedules.placements import loop, one_route, too_few_stages
 from planner.schedules.shape import Shape, Streams, one_by_one
 
-__all__ = ["interleaved", "round_sizes"]
+__all__ = ["INTERLEAVED", "interleaved", "round_sizes"]
 
 
 def interleaved(shape: Shape) -> Streams:
@@ -46,3 +48,19 @@ def _stream(shape: Shape, group: int) -> list[Instruction]:
     warm_up = 2 * (shape.num_groups - 1 - group) + (len(legs) - 1) * max(sizes)
     full = one_by_one(forwards, backwards, warm_up=warm_up)
     return [instruction for instruction in full if instruction.stage < shape.num_stages]
+
+
+def _interleaved(shape: FamilyShape) -> PlanLists:
+    p, num_stages = shape.num_groups, shape.num_stages or 2 * shape.num_groups
+    return one_route(shape, loop(p, num_stages), interleaved(Shape(p, num_stages, (1,) * shape.num_micro_batches)))
+
+
+INTERLEAVED = FamilySpec(
+    name="interleaved",
+    summary="1F1B over several stages a group; the bubble of 1F1B divided by them, for any number of micro-batches",
+    source="Narayanan et al. 2021, arXiv 2104.04473",
+    placement="loop",
+    build=_interleaved,
+    refuse=too_few_stages,
+    options=frozenset({"num_stages"}),
+)

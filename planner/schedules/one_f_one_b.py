@@ -10,9 +10,11 @@ from itertools import pairwise
 
 from planner.errors import PlanError
 from planner.plan.instruction import BACKWARD, FORWARD
+from planner.schedules.family import FamilyShape, FamilySpec, PlanLists
+from planner.schedules.placements import line, one_route
 from planner.schedules.shape import Shape, Streams, backward_work, forward_work, instructions, one_by_one
 
-__all__ = ["one_f_one_b"]
+__all__ = ["ONE_F_ONE_B", "one_f_one_b"]
 
 
 def one_f_one_b(shape: Shape, *, forwards_first: Sequence[int] | None = None) -> Streams:
@@ -38,9 +40,37 @@ def one_f_one_b(shape: Shape, *, forwards_first: Sequence[int] | None = None) ->
 
 
 def _check_counts(shape: Shape, counts: list[int], longest: int) -> None:
+    reason = _bad_counts(shape.num_groups, counts, longest)
+    if reason is not None:
+        raise PlanError(reason, code="warm_up", pointer="/streams")
+
+
+def _bad_counts(num_groups: int, counts: Sequence[int], longest: int) -> str | None:
     """A group that goes forward less than a later one would wait for a gradient that waits for its next forward."""
     falls = all(one >= other for one, other in pairwise(counts))
-    if len(counts) != shape.num_groups or not falls or counts[-1] < longest:
-        expected = f"{shape.num_groups} counts that do not rise, the last at least {longest}"
-        message = f"found {counts[:16]} forwards before the first backward, expected {expected}"
-        raise PlanError(message, code="warm_up", pointer="/streams")
+    if len(counts) == num_groups and falls and counts[-1] >= longest:
+        return None
+    expected = f"{num_groups} counts that do not rise, the last at least {longest}"
+    return f"found {list(counts[:16])} forwards before the first backward, expected {expected}"
+
+
+def _refuse(shape: FamilyShape) -> str | None:
+    counts = shape.forwards_first
+    return None if counts is None else _bad_counts(shape.num_groups, counts, 1)
+
+
+def _one_f_one_b(shape: FamilyShape) -> PlanLists:
+    p = shape.num_groups
+    streams = one_f_one_b(Shape(p, p, (1,) * shape.num_micro_batches), forwards_first=shape.forwards_first)
+    return one_route(shape, line(p), streams)
+
+
+ONE_F_ONE_B = FamilySpec(
+    name="1f1b",
+    summary="one forward and one backward in turn; group d keeps p-d micro-batches, or as many as it is told",
+    source="Narayanan et al. 2021, arXiv 2104.04473; warm-up counts after Adaptra, arXiv 2504.19232",
+    placement="line",
+    build=_one_f_one_b,
+    refuse=_refuse,
+    options=frozenset({"forwards_first"}),
+)
