@@ -17,18 +17,17 @@ __all__ = ["peak_bytes"]
 
 
 def peak_bytes(
-    arrays: InstructionArrays, starts_ns: Sequence[int], ends_ns: Sequence[int], *, state_bytes: Sequence[int]
+    arrays: InstructionArrays, starts_ns: Integers, ends_ns: Integers, *, state_bytes: Sequence[int]
 ) -> tuple[int, ...]:
     """By group; times are those of a whole replay of the same arrays."""
     taken, freed = _own_bytes(arrays)
-    starts, ends = np.array(starts_ns, np.int64), np.array(ends_ns, np.int64)
     peaks = []
     for group, (first, end) in enumerate(pairwise(arrays.first)):
         own = slice(first, end)
         released = freed[own] + sum(column.message_bytes[own] for column in arrays.columns)
         changes = np.stack([taken[own], -released], axis=1).ravel()  # at each start, at each end, in stream order
-        arrivals_ns, arriving = _arrivals(arrays, ends, own)
-        changes = np.insert(changes, _places(arrivals_ns, starts[own], ends[own]), arriving)
+        arrivals_ns, arriving = _arrivals(arrays, ends_ns, own)
+        changes = np.insert(changes, _places(arrivals_ns, starts_ns[own], ends_ns[own]), arriving)
         peaks.append(state_bytes[group] + max(0, int(np.cumsum(changes).max(initial=0))))
     return tuple(peaks)
 
