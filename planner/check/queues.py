@@ -27,7 +27,7 @@ class Post(NamedTuple):
 
     rank: int
     place: int
-    step: Exchange
+    entry: Exchange
 
 
 class WrongData(NamedTuple):
@@ -54,7 +54,7 @@ class Queues:
 
     def post(self, post: Post) -> list[Post] | WrongData:
         """Put ``post`` into its queue; everything that completes by it, or the first two ends that do not fit."""
-        queue = _Queue(post.rank, self._key(post.step))
+        queue = _Queue(post.rank, self._key(post.entry))
         waiting = self._waiting[queue]
         waiting.append(post)
         if len(waiting) > 1:
@@ -63,11 +63,11 @@ class Queues:
         open_queues = [queue]
         while open_queues:
             ends = self._meet(open_queues.pop())
-            wrong = next((WrongData(ends[0], end) for end in ends[1:] if not _same(ends[0].step, end.step)), None)
+            wrong = next((WrongData(ends[0], end) for end in ends[1:] if not _same(ends[0].entry, end.entry)), None)
             if wrong is not None:
                 return wrong
             for end in ends:
-                freed = _Queue(end.rank, self._key(end.step))
+                freed = _Queue(end.rank, self._key(end.entry))
                 self._waiting[freed].popleft()
                 completed.append(end)
                 open_queues.append(freed)
@@ -77,12 +77,12 @@ class Queues:
         """What stands at the head of each queue that is not empty, by rank."""
         return sorted((posts[0] for posts in self._waiting.values() if posts), key=lambda post: post[:2])
 
-    def _key(self, step: Exchange) -> Hashable:
+    def _key(self, entry: Exchange) -> Hashable:
         if self.model == "rank_queues":
             return "all"
-        if isinstance(step, Sum):
-            return ("sum", self.pieces[step.piece].members)
-        ends = (step.message.sender, step.message.receiver)
+        if isinstance(entry, Sum):
+            return ("sum", self.pieces[entry.piece].members)
+        ends = (entry.message.sender, entry.message.receiver)
         return ends if self.model == "buffered" else ("pair", *sorted(ends))
 
     def _meet(self, queue: _Queue) -> list[Post]:
@@ -96,18 +96,18 @@ class Queues:
 
     def _fits(self, head: Post, end: Post) -> bool:
         """A send meets a receive from its rank; a sum meets sums over the same members."""
-        if isinstance(head.step, Sum):
-            return isinstance(end.step, Sum) and self.pieces[head.step.piece].members == (
-                self.pieces[end.step.piece].members
+        if isinstance(head.entry, Sum):
+            return isinstance(end.entry, Sum) and self.pieces[head.entry.piece].members == (
+                self.pieces[end.entry.piece].members
             )
-        return {type(head.step), type(end.step)} == {Send, Receive} and self._partners(end) == [head.rank]
+        return {type(head.entry), type(end.entry)} == {Send, Receive} and self._partners(end) == [head.rank]
 
     def _partners(self, post: Post) -> list[int]:
-        if isinstance(post.step, Send):
-            return [post.step.message.receiver]
-        if isinstance(post.step, Receive):
-            return [post.step.message.sender]
-        return [rank for rank in self.pieces[post.step.piece].members if rank != post.rank]
+        if isinstance(post.entry, Send):
+            return [post.entry.message.receiver]
+        if isinstance(post.entry, Receive):
+            return [post.entry.message.sender]
+        return [rank for rank in self.pieces[post.entry.piece].members if rank != post.rank]
 
     def _head(self, rank: int, key: Hashable) -> Post | None:
         waiting = self._waiting.get(_Queue(rank, key))
@@ -118,5 +118,5 @@ def _same(one: Exchange, other: Exchange) -> bool:
     return _meaning(one) == _meaning(other)
 
 
-def _meaning(step: Exchange) -> Message | Sum:
-    return step if isinstance(step, Sum) else step.message
+def _meaning(entry: Exchange) -> Message | Sum:
+    return entry if isinstance(entry, Sum) else entry.message

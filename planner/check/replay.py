@@ -14,7 +14,7 @@ from planner.plan.dependencies import Dependencies
 from planner.plan.instruction import Instruction
 from planner.plan.plan import Plan
 from planner.schedules.deadlock import instruction_text
-from planner.schedules.lower import Compute, LoweredPlan, Message, Receive, Send, Step, Sum
+from planner.schedules.lower import Compute, Entry, LoweredPlan, Message, Receive, Send, Sum
 
 __all__ = ["replay"]
 
@@ -31,11 +31,11 @@ class _Replay:
         self._plan, self._lowered, self._model = plan, lowered, model
         self._dependencies = Dependencies(plan)
         self._queues = Queues(model, lowered.pieces)
-        self._places = [0] * len(lowered.steps)
-        self._done: list[set[Instruction]] = [set() for _ in lowered.steps]
+        self._places = [0] * len(lowered.lists)
+        self._done: list[set[Instruction]] = [set() for _ in lowered.lists]
         self._done_everywhere: dict[Instruction, int] = defaultdict(int)  # ranks that have done it
         self._missing = _messages_to(lowered)
-        self._posted_sums: list[int] = [0] * len(lowered.steps)  # and not yet ended
+        self._posted_sums: list[int] = [0] * len(lowered.lists)  # and not yet ended
 
     def run(self) -> Fault | None:
         moved = True
@@ -51,32 +51,32 @@ class _Replay:
 
     def _walk(self, rank: int) -> WrongData | None:
         """Walk a rank's list as far as it goes."""
-        steps = self._lowered.steps[rank]
-        while self._places[rank] < len(steps):
-            step = steps[self._places[rank]]
-            if isinstance(step, Compute):
-                if not self._is_ready(rank, step.instruction):
+        entries = self._lowered.lists[rank]
+        while self._places[rank] < len(entries):
+            entry = entries[self._places[rank]]
+            if isinstance(entry, Compute):
+                if not self._is_ready(rank, entry.instruction):
                     return None
-                self._done[rank].add(step.instruction)
-                self._done_everywhere[step.instruction] += 1
+                self._done[rank].add(entry.instruction)
+                self._done_everywhere[entry.instruction] += 1
             else:
-                found = self._post(Post(rank, self._places[rank], step))
+                found = self._post(Post(rank, self._places[rank], entry))
                 if found is not None:
                     return found
             self._places[rank] += 1
         return None
 
     def _post(self, post: Post) -> WrongData | None:
-        if isinstance(post.step, Sum):
+        if isinstance(post.entry, Sum):
             self._posted_sums[post.rank] += 1
         ended = self._queues.post(post)
         if isinstance(ended, WrongData):
             return ended
         for end in ended:
-            if isinstance(end.step, Sum):
+            if isinstance(end.entry, Sum):
                 self._posted_sums[end.rank] -= 1
-            elif isinstance(end.step, Receive):
-                self._missing[end.rank][self._lowered.readers[end.step.message.tag]] -= 1
+            elif isinstance(end.entry, Receive):
+                self._missing[end.rank][self._lowered.readers[end.entry.message.tag]] -= 1
         return None
 
     def _is_ready(self, rank: int, instruction: Instruction) -> bool:
@@ -98,12 +98,12 @@ class _Replay:
 
     def _blocked(self) -> Fault | None:
         """The witness of a deadlock: ranks before their end, and what stands at the head of queues."""
-        steps = self._lowered.steps
-        blocked = [rank for rank, place in enumerate(self._places) if place < len(steps[rank])]
+        lists = self._lowered.lists
+        blocked = [rank for rank, place in enumerate(self._places) if place < len(lists[rank])]
         heads = self._queues.heads()
         if not blocked and not heads:
             return None
-        words = [f"rank {rank} stands at {self._step_text(steps[rank][self._places[rank]])}" for rank in blocked]
+        words = [f"rank {rank} stands at {self._entry_text(lists[rank][self._places[rank]])}" for rank in blocked]
         words = words[:_MOST_HEADS] + [f"{self._post_text(post)} waits" for post in heads[:_MOST_HEADS]]
         first = blocked[0] if blocked else heads[0].rank
         return Fault("deadlock", self._pointer(first), f"deadlock with {self._model}: {'; '.join(words)}")
@@ -112,15 +112,15 @@ class _Replay:
         return f"/streams/{self._plan.group_of_rank[rank]}"
 
     def _post_text(self, post: Post) -> str:
-        return f"rank {post.rank}'s {self._step_text(post.step)}"
+        return f"rank {post.rank}'s {self._entry_text(post.entry)}"
 
-    def _step_text(self, step: Step) -> str:
-        if isinstance(step, Compute):
-            return instruction_text(self._plan, step.instruction)
-        if isinstance(step, Sum):
-            return f"sum of piece {step.piece} (stages {self._lowered.pieces[step.piece].stages})"
-        name = "send" if isinstance(step, Send) else "receive"
-        return f"{name} of {self._message_text(step.message)}"
+    def _entry_text(self, entry: Entry) -> str:
+        if isinstance(entry, Compute):
+            return instruction_text(self._plan, entry.instruction)
+        if isinstance(entry, Sum):
+            return f"sum of piece {entry.piece} (stages {self._lowered.pieces[entry.piece].stages})"
+        name = "send" if isinstance(entry, Send) else "receive"
+        return f"{name} of {self._message_text(entry.message)}"
 
     def _message_text(self, message: Message) -> str:
         writer = instruction_text(self._plan, self._lowered.writers[message.tag])
@@ -129,11 +129,11 @@ class _Replay:
 
 def _messages_to(lowered: LoweredPlan) -> list[dict[Instruction, int]]:
     """By rank: how many messages each instruction needs; counted at the senders, so a lost receive is missed."""
-    missing: list[dict[Instruction, int]] = [defaultdict(int) for _ in lowered.steps]
-    for message in _sent(lowered.steps):
+    missing: list[dict[Instruction, int]] = [defaultdict(int) for _ in lowered.lists]
+    for message in _sent(lowered.lists):
         missing[message.receiver][lowered.readers[message.tag]] += 1
     return missing
 
 
-def _sent(lists: Sequence[Sequence[Step]]) -> list[Message]:
-    return [step.message for steps in lists for step in steps if isinstance(step, Send)]
+def _sent(lists: Sequence[Sequence[Entry]]) -> list[Message]:
+    return [entry.message for entries in lists for entry in entries if isinstance(entry, Send)]

@@ -56,9 +56,9 @@ def check_lowered(plan: Plan, lowered: LoweredPlan) -> Fault | None:
 def _unmatched(lowered: LoweredPlan) -> Fault | None:
     """Each send has one receive, and no message stands twice: tags are unique for an ordered pair of ranks."""
     sends, receives = Counter[object](), Counter[object]()
-    for steps in lowered.steps:
-        sends.update(step.message for step in steps if isinstance(step, Send))
-        receives.update(step.message for step in steps if isinstance(step, Receive))
+    for entries in lowered.lists:
+        sends.update(entry.message for entry in entries if isinstance(entry, Send))
+        receives.update(entry.message for entry in entries if isinstance(entry, Receive))
     odd = [message for message, count in (sends | receives).items() if sends[message] != 1 or receives[message] != 1]
     if not odd:
         return None
@@ -85,7 +85,7 @@ def _facts(plan: Plan, lowered: LoweredPlan) -> Facts:
         num_samples=sum(batch.samples for batch in plan.micro_batches),
         num_instructions=sum(len(stream) for stream in plan.instructions),
         num_messages=lowered.num_messages,
-        num_sums=len({step for steps in lowered.steps for step in steps if isinstance(step, Sum)}),
+        num_sums=len({entry for entries in lowered.lists for entry in entries if isinstance(entry, Sum)}),
         num_updates=Dependencies(plan).num_updates,
         most_posted=max(_most_posted(lowered, rank) for rank in range(plan.num_ranks)),
         staleness=staleness(plan),
@@ -96,11 +96,11 @@ def _most_posted(lowered: LoweredPlan, rank: int) -> int:
     """Receives that a rank has posted and not yet read, at most."""
     unread: Counter[Instruction] = Counter()
     waiting, most = 0, 0
-    for step in lowered.steps[rank]:
-        if isinstance(step, Receive):
-            unread[lowered.readers[step.message.tag]] += 1
+    for entry in lowered.lists[rank]:
+        if isinstance(entry, Receive):
+            unread[lowered.readers[entry.message.tag]] += 1
             waiting += 1
             most = max(most, waiting)
-        elif isinstance(step, Compute):
-            waiting -= unread.pop(step.instruction, 0)
+        elif isinstance(entry, Compute):
+            waiting -= unread.pop(entry.instruction, 0)
     return most

@@ -94,8 +94,8 @@ def _sample_counts(plan: Plan, lowered: LoweredPlan) -> set[int]:
         for stage in plan.routes[batch.route]
         for rank in plan.groups[plan.stages[stage].group]
     }
-    sends = (step for steps in lowered.steps for step in steps if isinstance(step, Send))
-    return found | {step.message.samples.size for step in sends}
+    sends = (entry for entries in lowered.lists for entry in entries if isinstance(entry, Send))
+    return found | {entry.message.samples.size for entry in sends}
 
 
 def comparable(wish: Wish, facts: Facts) -> dict[str, str]:

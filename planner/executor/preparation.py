@@ -128,10 +128,10 @@ def _channels(facts: Facts, team: Team) -> dict[tuple[int, int, str], dist.Proce
     if team.device.type != "cuda" or team.group is None:
         return {}
     sends = {
-        (step.message.sender, step.message.receiver, step.message.kind)
-        for steps in facts.lowered.steps
-        for step in steps
-        if isinstance(step, Send)
+        (entry.message.sender, entry.message.receiver, entry.message.kind)
+        for entries in facts.lowered.lists
+        for entry in entries
+        if isinstance(entry, Send)
     }
     found: dict[tuple[int, int, str], dist.ProcessGroup] = {}
     for key in sorted(sends):

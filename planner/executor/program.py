@@ -26,7 +26,7 @@ from planner.plan.instruction import Instruction, Visit
 from planner.plan.mesh import Range
 from planner.plan.plan import Plan
 from planner.schedules.deadlock import instruction_text
-from planner.schedules.lower import Compute, LoweredPlan, Message, Receive, Send, Step, Sum
+from planner.schedules.lower import Compute, Entry, LoweredPlan, Message, Receive, Send, Sum
 
 __all__ = ["Program", "Tools", "make_program"]
 
@@ -84,8 +84,8 @@ class _Visit:
 def make_program(plan: Plan, lowered: LoweredPlan, tools: Tools) -> Program:
     """The functions of ``tools.rank``, in the order of its list."""
     maker = _Maker(plan, lowered, tools)
-    for step in lowered.steps[tools.rank]:
-        maker.add(step)
+    for entry in lowered.lists[tools.rank]:
+        maker.add(entry)
     maker.add_end()
     return Program(tuple(maker.actions), tuple(maker.texts))
 
@@ -99,21 +99,21 @@ class _Maker:
         self._visits: dict[Visit, _Visit] = {}
         self._updated = False
         self._width = tools.width
-        sends = (step.message for step in lowered.steps[tools.rank] if isinstance(step, Send))
+        sends = (entry.message for entry in lowered.lists[tools.rank] if isinstance(entry, Send))
         self._sends_left = Counter((message.kind, _sending_visit(message)) for message in sends)
 
-    def add(self, step: Step) -> None:
-        if isinstance(step, Compute):
-            self._append(self._compute(step.instruction), instruction_text(self._plan, step.instruction))
-        elif isinstance(step, Sum):
-            start, piece = self._tools.sums.start, step.piece
+    def add(self, entry: Entry) -> None:
+        if isinstance(entry, Compute):
+            self._append(self._compute(entry.instruction), instruction_text(self._plan, entry.instruction))
+        elif isinstance(entry, Sum):
+            start, piece = self._tools.sums.start, entry.piece
             self._append(lambda: start(piece), f"the sum of piece {piece}")
-        elif isinstance(step, Send):
-            writer = instruction_text(self._plan, self._lowered.writers[step.message.tag])
-            self._append(self._send(step.message), f"{writer}, sending to rank {step.message.receiver}")
+        elif isinstance(entry, Send):
+            writer = instruction_text(self._plan, self._lowered.writers[entry.message.tag])
+            self._append(self._send(entry.message), f"{writer}, sending to rank {entry.message.receiver}")
         else:
-            writer = instruction_text(self._plan, self._lowered.writers[step.message.tag])
-            self._append(self._receive(step), f"the receive of {writer} from rank {step.message.sender}")
+            writer = instruction_text(self._plan, self._lowered.writers[entry.message.tag])
+            self._append(self._receive(entry), f"the receive of {writer} from rank {entry.message.sender}")
 
     def add_end(self) -> None:
         """What ends the list of a rank: the common decision where no U made it, and all sends gone."""
@@ -313,8 +313,8 @@ class _Maker:
 
         return send
 
-    def _receive(self, step: Receive) -> Action:
-        message, office = step.message, self._tools.office
+    def _receive(self, entry: Receive) -> Action:
+        message, office = entry.message, self._tools.office
         found = self._visit(Visit(message.receiver_stage, message.micro_batch, message.slice))
         part = found.local(message.samples)
         arrivals = found.arrivals if message.kind == "activation" else found.returns

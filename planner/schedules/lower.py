@@ -1,4 +1,4 @@
-"""From streams to one list of steps for every rank: sends, receives and sums put in by fixed rules.
+"""From streams to one list of entries for every rank: sends, receives and sums put in by fixed rules.
 
 Method (docs/plan-contract.md section 6): walk the groups in turn, each as far as its data allow. After each F and each
 first backward append the sends here and the receives to the peers' lists at that same moment; after the last G of a
@@ -19,7 +19,7 @@ from planner.plan.pieces import Piece, pieces
 from planner.plan.plan import Plan, VisitShape
 from planner.schedules.deadlock import deadlock_error
 
-__all__ = ["Compute", "LoweredPlan", "Message", "MessageKind", "Receive", "Send", "Step", "Sum", "lower"]
+__all__ = ["Compute", "Entry", "LoweredPlan", "Message", "MessageKind", "Receive", "Send", "Sum", "lower"]
 
 MessageKind = Literal["activation", "gradient"]
 
@@ -72,21 +72,21 @@ class Sum:
     update: int
 
 
-Step = Compute | Send | Receive | Sum
+Entry = Compute | Send | Receive | Sum
 
 
 @dataclass(frozen=True)
 class LoweredPlan:
-    """``steps``: one list a rank. ``writers`` and ``readers``: by tag, the instruction that makes and that takes it."""
+    """``lists``: one a rank. ``writers`` and ``readers``: by tag, the instruction that makes and that takes it."""
 
-    steps: tuple[tuple[Step, ...], ...]
+    lists: tuple[tuple[Entry, ...], ...]
     pieces: tuple[Piece, ...]
     writers: tuple[Instruction, ...]
     readers: tuple[Instruction, ...]
 
     @cached_property
     def num_messages(self) -> int:
-        return sum(isinstance(step, Send) for steps in self.steps for step in steps)
+        return sum(isinstance(entry, Send) for entries in self.lists for entry in entries)
 
 
 def lower(plan: Plan) -> LoweredPlan:
@@ -96,7 +96,7 @@ def lower(plan: Plan) -> LoweredPlan:
         pass
     walk.require_end()
     return LoweredPlan(
-        steps=tuple(tuple(steps) for steps in walk.lists),
+        lists=tuple(tuple(entries) for entries in walk.lists),
         pieces=walk.pieces,
         writers=tuple(walk.writers),
         readers=tuple(walk.readers),
@@ -108,7 +108,7 @@ class _Walk:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.lists: list[list[Step]] = [[] for _ in range(plan.num_ranks)]
+        self.lists: list[list[Entry]] = [[] for _ in range(plan.num_ranks)]
         self.pieces = pieces(plan)
         self.writers: list[Instruction] = []
         self.readers: list[Instruction] = []

@@ -12,14 +12,14 @@ from planner.check.replay import replay
 from planner.check.structure import check_lowered
 from planner.plan.plan import Plan
 from planner.problem.options import Family
-from planner.schedules.lower import Compute, LoweredPlan, Receive, Send, Step, lower
+from planner.schedules.lower import Compute, Entry, LoweredPlan, Receive, Send, lower
 from tests.helpers.exhaustive import MODELS, Machine, every_order
 from tests.helpers.exhaustive_rules import read_facts
 from tests.helpers.neutral import neutral_lists
 from tests.helpers.plans import Line, line_plan, make_parts
 from tests.helpers.random_plans import random_plan
 
-Lists = list[list[Step]]
+Lists = list[list[Entry]]
 
 
 def codes(plan: Plan, lowered: LoweredPlan) -> list[str]:
@@ -29,23 +29,23 @@ def codes(plan: Plan, lowered: LoweredPlan) -> list[str]:
 
 
 def edited(lowered: LoweredPlan, edit: Callable[[Lists], None]) -> LoweredPlan:
-    lists = [list(steps) for steps in lowered.steps]
+    lists = [list(entries) for entries in lowered.lists]
     edit(lists)
-    return replace(lowered, steps=tuple(map(tuple, lists)))
+    return replace(lowered, lists=tuple(map(tuple, lists)))
 
 
 def late_receives(lowered: LoweredPlan) -> LoweredPlan:
     """Every receive right before the instruction that reads it."""
 
     def edit(lists: Lists) -> None:
-        for rank, steps in enumerate(lists):
-            posted = [step for step in steps if isinstance(step, Receive)]
-            moved: list[Step] = []
-            for step in steps:
-                if isinstance(step, Compute):
-                    moved += [r for r in posted if lowered.readers[r.message.tag] == step.instruction]
-                if not isinstance(step, Receive):
-                    moved.append(step)
+        for rank, entries in enumerate(lists):
+            posted = [entry for entry in entries if isinstance(entry, Receive)]
+            moved: list[Entry] = []
+            for entry in entries:
+                if isinstance(entry, Compute):
+                    moved += [r for r in posted if lowered.readers[r.message.tag] == entry.instruction]
+                if not isinstance(entry, Receive):
+                    moved.append(entry)
             lists[rank] = moved
 
     return edited(lowered, edit)
@@ -101,20 +101,20 @@ def test_a_ring_that_sends_first_blocks_with_one_queue_a_rank() -> None:
 
 
 def _sort_sends_first(lists: Lists) -> None:
-    for steps in lists:
-        steps.sort(key=_send_before_receive)
+    for entries in lists:
+        entries.sort(key=_send_before_receive)
 
 
-def _send_before_receive(step: Step) -> int:
+def _send_before_receive(entry: Entry) -> int:
     """First run, send, receive, second run."""
-    if isinstance(step, Compute):
-        return 0 if step.instruction.stage % 2 == 0 else 3
-    return 1 if isinstance(step, Send) else 2
+    if isinstance(entry, Compute):
+        return 0 if entry.instruction.stage % 2 == 0 else 3
+    return 1 if isinstance(entry, Send) else 2
 
 
 def test_swapped_receives_are_wrong_data_in_every_model() -> None:
     def swap(lists: Lists) -> None:
-        first, second = [place for place, step in enumerate(lists[1]) if isinstance(step, Receive)][:2]
+        first, second = [place for place, entry in enumerate(lists[1]) if isinstance(entry, Receive)][:2]
         lists[1][first], lists[1][second] = lists[1][second], lists[1][first]
 
     plan = line_plan("1f1b", 2, 2)
@@ -139,10 +139,10 @@ def test_all_orders_of_events_have_one_outcome(seed: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [Send, Receive])
-def test_a_lost_end_is_found(kind: type[Step]) -> None:
+def test_a_lost_end_is_found(kind: type[Entry]) -> None:
     def lose(lists: Lists) -> None:
-        rank = next(rank for rank, steps in enumerate(lists) if any(isinstance(step, kind) for step in steps))
-        lists[rank].remove(next(step for step in lists[rank] if isinstance(step, kind)))
+        rank = next(rank for rank, entries in enumerate(lists) if any(isinstance(entry, kind) for entry in entries))
+        lists[rank].remove(next(entry for entry in lists[rank] if isinstance(entry, kind)))
 
     plan = line_plan("1f1b", 2, 2)
     lost = edited(lower(plan), lose)
@@ -153,7 +153,7 @@ def test_a_lost_end_is_found(kind: type[Step]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_replay_agrees_with_an_independent_machine_on_moved_steps(seed: int) -> None:
+def test_replay_agrees_with_an_independent_machine_on_moved_entries(seed: int) -> None:
     """Sends, receives, sums and instructions of one rank, moved at random: 40 lists a seed."""
     source = random.Random(seed)
     names = {"ok": "ok", "deadlock": "stuck", "wrong_data": "wrong"}
@@ -171,10 +171,10 @@ def test_replay_agrees_with_an_independent_machine_on_moved_steps(seed: int) -> 
 
 def _move_some(source: random.Random, lists: Lists) -> None:
     for _ in range(source.randint(1, 3)):
-        steps = source.choice(lists)
+        entries = source.choice(lists)
         if source.random() < 0.5:  # not far: often still legal
-            place = source.randrange(max(1, len(steps) - 1))
-            steps[place : place + 2] = reversed(steps[place : place + 2])
+            place = source.randrange(max(1, len(entries) - 1))
+            entries[place : place + 2] = reversed(entries[place : place + 2])
         else:
-            step = steps.pop(source.randrange(len(steps)))
-            steps.insert(source.randint(0, len(steps)), step)
+            entry = entries.pop(source.randrange(len(entries)))
+            entries.insert(source.randint(0, len(entries)), entry)

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 from tests.helpers.exhaustive_rules import Cell, Facts, Order, broken_rule, read_facts
 
-__all__ = ["MODELS", "Machine", "Needs", "Step", "every_order", "lists_of", "verdict"]
+__all__ = ["MODELS", "Entry", "Machine", "Needs", "every_order", "lists_of", "verdict"]
 
 MODELS = ("buffered", "pair", "rank")
 Element = tuple[int, int]  # sample, token
 
 
-class Step(NamedTuple):
+class Entry(NamedTuple):
     """One entry of a rank's list: ``run``, ``send``, ``receive`` or ``sum``.
 
     ``subject``: the order to run; (kind, writer stage, reader stage, batch, part) of a message; (weights, update) of a
@@ -147,10 +147,10 @@ class Needs:
         return []
 
 
-def lists_of(facts: Facts) -> list[list[Step]] | None:
+def lists_of(facts: Facts) -> list[list[Entry]] | None:
     """The lists of all ranks: groups walked one order at a time; None where they cannot be walked to their end."""
     needs, places = Needs(facts), [0] * len(facts.streams)
-    lists: list[list[Step]] = [[] for rank in range(sum(map(len, facts.document["groups"])))]
+    lists: list[list[Entry]] = [[] for rank in range(sum(map(len, facts.document["groups"])))]
     done: set[Order] = set()
     takers = _takers(needs)
     moved = True
@@ -170,7 +170,7 @@ def lists_of(facts: Facts) -> list[list[Step]] | None:
                 moved, places[group] = True, places[group] + 1
                 done.add(order)
                 for rank in facts.document["groups"][group]:
-                    lists[rank].append(Step("run", order))
+                    lists[rank].append(Entry("run", order))
                 _add_messages(facts, lists, order, takers[order])
                 _add_sums(facts, lists, order, done)
     return lists if all(place == len(stream) for place, stream in zip(places, facts.streams, strict=True)) else None
@@ -185,15 +185,15 @@ def _takers(needs: Needs) -> dict[Order, list[tuple[str, Order]]]:
     return found
 
 
-def _add_messages(facts: Facts, lists: list[list[Step]], order: Order, takers: list[tuple[str, Order]]) -> None:
+def _add_messages(facts: Facts, lists: list[list[Entry]], order: Order, takers: list[tuple[str, Order]]) -> None:
     for kind, taker in takers:
         for sender, receiver, elements in messages(facts, order.stage, taker.stage, Cell(*order[1:])):
             subject = (kind, order.stage, taker.stage, order.number, order.part)
-            lists[sender].append(Step("send", subject, (receiver,), elements))
-            lists[receiver].append(Step("receive", subject, (sender,), elements))
+            lists[sender].append(Entry("send", subject, (receiver,), elements))
+            lists[receiver].append(Entry("receive", subject, (sender,), elements))
 
 
-def _add_sums(facts: Facts, lists: list[list[Step]], order: Order, done: set[Order]) -> None:
+def _add_sums(facts: Facts, lists: list[list[Entry]], order: Order, done: set[Order]) -> None:
     if order.letter != "G":
         return
     stages: dict[int, set[int]] = defaultdict(set)
@@ -207,17 +207,17 @@ def _add_sums(facts: Facts, lists: list[list[Step]], order: Order, done: set[Ord
         if order.stage in holders and all(Order("G", stage, order.number, 0) in done for stage in holders):
             members = tuple(sorted({rank for stage in holders for rank in ranks_of(facts, stage)}))
             for rank in members:
-                lists[rank].append(Step("sum", (*weights, order.number), members))
+                lists[rank].append(Entry("sum", (*weights, order.number), members))
 
 
 class Machine:
     """Replays lists. Any rank may move next, and any two ends that stand first may meet next."""
 
-    def __init__(self, facts: Facts, lists: Sequence[Sequence[Step]], model: str) -> None:
+    def __init__(self, facts: Facts, lists: Sequence[Sequence[Entry]], model: str) -> None:
         self.facts, self.lists, self.model = facts, lists, model
         self.needs = Needs(facts)
         self.places = [0] * len(lists)
-        self.waiting: list[list[Step]] = [[] for _ in lists]
+        self.waiting: list[list[Entry]] = [[] for _ in lists]
         self.done: list[set[Order]] = [set() for _ in lists]
         self.has: list[dict[tuple[Any, ...], set[Element]]] = [defaultdict(set) for _ in lists]
 
@@ -229,7 +229,7 @@ class Machine:
             moved = False
             source.shuffle(ranks)
             for rank in ranks:
-                for _ in range(source.randint(1, 6)):  # sometimes one step, sometimes far
+                for _ in range(source.randint(1, 6)):  # sometimes one entry, sometimes far
                     if not self.can_walk(rank):
                         break
                     self.walk(rank)
@@ -240,7 +240,7 @@ class Machine:
                 moved = True
                 if not self.meet(ends):
                     return "wrong"
-        over = all(place == len(steps) for place, steps in zip(self.places, self.lists, strict=True))
+        over = all(place == len(entries) for place, entries in zip(self.places, self.lists, strict=True))
         return "ok" if over and not any(self.waiting) else "stuck"
 
     def copy(self) -> "Machine":
@@ -254,15 +254,15 @@ class Machine:
     def can_walk(self, rank: int) -> bool:
         if self.places[rank] == len(self.lists[rank]):
             return False
-        step = self.lists[rank][self.places[rank]]
-        return step.what != "run" or self._has_all(rank, Order(*step.subject))
+        entry = self.lists[rank][self.places[rank]]
+        return entry.what != "run" or self._has_all(rank, Order(*entry.subject))
 
     def _has_all(self, rank: int, order: Order) -> bool:
         if order.letter == "G":
             return True
         if order.letter == "U":
             ready = all(o in self.done[r] for o in self.needs.sharers(order) for r in ranks_of(self.facts, o.stage))
-            return ready and not any(step.what == "sum" for step in self.waiting[rank])
+            return ready and not any(entry.what == "sum" for entry in self.waiting[rank])
         if not self.needs.own(order) <= self.done[rank]:
             return False
         cell, mine = Cell(*order[1:]), ranks_of(self.facts, order.stage)
@@ -278,65 +278,65 @@ class Machine:
         return True
 
     def walk(self, rank: int) -> None:
-        step = self.lists[rank][self.places[rank]]
+        entry = self.lists[rank][self.places[rank]]
         self.places[rank] += 1
-        if step.what == "run":
-            self.done[rank].add(Order(*step.subject))
+        if entry.what == "run":
+            self.done[rank].add(Order(*entry.subject))
         else:
-            self.waiting[rank].append(step)
+            self.waiting[rank].append(entry)
 
-    def meetings(self) -> list[list[tuple[int, Step]]]:
+    def meetings(self) -> list[list[tuple[int, Entry]]]:
         """Sets of ends that stand first and belong together; no end is in two of them."""
         found, taken = [], set[tuple[int, int]]()
         for rank, waiting in enumerate(self.waiting):
-            for step in waiting:
-                ends = self._ends(rank, step)
+            for entry in waiting:
+                ends = self._ends(rank, entry)
                 if ends and not any((r, id(s)) in taken for r, s in ends):
                     taken |= {(r, id(s)) for r, s in ends}
                     found.append(ends)
         return found
 
-    def _ends(self, rank: int, step: Step) -> list[tuple[int, Step]] | None:
-        if not self._is_first(rank, step):
+    def _ends(self, rank: int, entry: Entry) -> list[tuple[int, Entry]] | None:
+        if not self._is_first(rank, entry):
             return None
-        ends = [(rank, step)]
-        for peer in step.peers:
+        ends = [(rank, entry)]
+        for peer in entry.peers:
             if peer != rank:
-                other = next((s for s in self.waiting[peer] if self._is_first(peer, s) and _fit(rank, step, s)), None)
+                other = next((s for s in self.waiting[peer] if self._is_first(peer, s) and _fit(rank, entry, s)), None)
                 if other is None:
                     return None
                 ends.append((peer, other))
         return ends
 
-    def _is_first(self, rank: int, step: Step) -> bool:
+    def _is_first(self, rank: int, entry: Entry) -> bool:
         """Nothing that was put before it into the same queue still stands."""
         for other in self.waiting[rank]:
-            if other is step:
+            if other is entry:
                 return True
-            if self._share_a_queue(step, other):
+            if self._share_a_queue(entry, other):
                 return False
         return False
 
-    def _share_a_queue(self, step: Step, other: Step) -> bool:
+    def _share_a_queue(self, entry: Entry, other: Entry) -> bool:
         """Of one rank."""
         if self.model == "rank":
             return True
-        if other.peers != step.peers or (other.what == "sum") != (step.what == "sum"):
+        if other.peers != entry.peers or (other.what == "sum") != (entry.what == "sum"):
             return False
-        return step.what == "sum" or self.model == "pair" or other.what == step.what
+        return entry.what == "sum" or self.model == "pair" or other.what == entry.what
 
-    def meet(self, ends: list[tuple[int, Step]]) -> bool:
+    def meet(self, ends: list[tuple[int, Entry]]) -> bool:
         """Whether they mean the same."""
-        for rank, step in ends:
-            place = next(n for n, other in enumerate(self.waiting[rank]) if other is step)
+        for rank, entry in ends:
+            place = next(n for n, other in enumerate(self.waiting[rank]) if other is entry)
             del self.waiting[rank][place]
-            if step.what == "receive":
-                self.has[rank][step.subject] |= step.elements
-        return len({(step.subject, step.elements) for _, step in ends}) == 1
+            if entry.what == "receive":
+                self.has[rank][entry.subject] |= entry.elements
+        return len({(entry.subject, entry.elements) for _, entry in ends}) == 1
 
 
-def every_order(facts: Facts, lists: Sequence[Sequence[Step]], model: str) -> set[str]:
-    """The outcomes of all orders of events, each state visited once; for lists of a dozen steps."""
+def every_order(facts: Facts, lists: Sequence[Sequence[Entry]], model: str) -> set[str]:
+    """The outcomes of all orders of events, each state visited once; for lists of a dozen entries."""
     outcomes, seen, states = set[str](), set[object](), [Machine(facts, lists, model)]
     while states:
         machine = states.pop()
@@ -348,7 +348,7 @@ def every_order(facts: Facts, lists: Sequence[Sequence[Step]], model: str) -> se
         outcomes |= {outcome for outcome, _ in following if outcome}
         states += [state for outcome, state in following if not outcome]
         if not following:
-            over = all(place == len(steps) for place, steps in zip(machine.places, lists, strict=True))
+            over = all(place == len(entries) for place, entries in zip(machine.places, lists, strict=True))
             outcomes.add("ok" if over and not any(machine.waiting) else "stuck")
     return outcomes
 
@@ -365,7 +365,7 @@ def _following(machine: Machine) -> Iterator[tuple[str, Machine]]:
         yield "" if state.meet(ends) else "wrong", state
 
 
-def _fit(rank: int, step: Step, other: Step) -> bool:
-    if step.what == "sum":
-        return other.what == "sum" and other.peers == step.peers
-    return {step.what, other.what} == {"send", "receive"} and other.peers == (rank,)
+def _fit(rank: int, entry: Entry, other: Entry) -> bool:
+    if entry.what == "sum":
+        return other.what == "sum" and other.peers == entry.peers
+    return {entry.what, other.what} == {"send", "receive"} and other.peers == (rank,)

@@ -39,15 +39,15 @@ FAMILY_CASES = [
 def text(lowered: LoweredPlan, rank: int) -> str:
     """``0F0``, ``Sa0>1`` send of tag 0 ... to rank 1, ``Ra0<1`` receive from rank 1, ``+0`` sum of piece 0."""
     words = []
-    for step in lowered.steps[rank]:
-        if isinstance(step, Compute):
-            words.append(str(step.instruction))
-        elif isinstance(step, Send):
-            words.append(f"S{step.message.kind[0]}{step.message.micro_batch}>{step.message.receiver}")
-        elif isinstance(step, Receive):
-            words.append(f"R{step.message.kind[0]}{step.message.micro_batch}<{step.message.sender}")
+    for entry in lowered.lists[rank]:
+        if isinstance(entry, Compute):
+            words.append(str(entry.instruction))
+        elif isinstance(entry, Send):
+            words.append(f"S{entry.message.kind[0]}{entry.message.micro_batch}>{entry.message.receiver}")
+        elif isinstance(entry, Receive):
+            words.append(f"R{entry.message.kind[0]}{entry.message.micro_batch}<{entry.message.sender}")
         else:
-            words.append(f"+{step.piece}")
+            words.append(f"+{entry.piece}")
     return " ".join(words)
 
 
@@ -76,18 +76,18 @@ def test_a_message_says_what_it_carries() -> None:
     batches = (parts.micro_batches[0],)
     one = replace(parts, stages=stages, routes=((0, 1),), micro_batches=batches)
     lowered = lower(build_plan(one, "1f1b"))
-    sent = [step.message for step in lowered.steps[1] if isinstance(step, Send)]
+    sent = [entry.message for entry in lowered.lists[1] if isinstance(entry, Send)]
     assert sent == [
         Message(0, "activation", 0, 1, 0, 0, 1, 2, Range(2, 5), (Range(0, 6),)),
         Message(1, "activation", 0, 1, 0, 1, 1, 2, Range(2, 5), (Range(6, 12),)),
     ]
     assert lowered.writers[:2] == (Instruction("F", 0, 0, 0), Instruction("F", 0, 0, 1))
     assert lowered.readers[:2] == (Instruction("F", 1, 0, 0), Instruction("F", 1, 0, 1))
-    assert [step.message.kind for step in received(lowered, 1)] == ["gradient"] * 2
+    assert [entry.message.kind for entry in received(lowered, 1)] == ["gradient"] * 2
 
 
 def received(lowered: LoweredPlan, rank: int) -> list[Receive]:
-    return [step for step in lowered.steps[rank] if isinstance(step, Receive)]
+    return [entry for entry in lowered.lists[rank] if isinstance(entry, Receive)]
 
 
 def test_a_handover_and_a_rank_s_own_part_are_no_messages() -> None:
@@ -116,7 +116,7 @@ def test_the_sum_of_a_piece_stands_where_its_last_stage_is_ready() -> None:
 def test_tied_stages_of_one_route_share_a_sum() -> None:
     plan = build_plan(make_parts([Line(2, 2, 1)], num_layers=3, tied=((0, 2),)), "1f1b")
     lowered = lower(plan)
-    by_rank = [[step for step in steps if isinstance(step, Sum)] for steps in lowered.steps]
+    by_rank = [[entry for entry in entries if isinstance(entry, Sum)] for entries in lowered.lists]
     tied = next(number for number, piece in enumerate(lowered.pieces) if piece.stages == (0, 1))
     assert Sum(tied, 0) in by_rank[0]
     assert Sum(tied, 0) in by_rank[1]
@@ -151,8 +151,8 @@ def test_random_plans_end_with_their_data_in_all_network_models(seed: int) -> No
 def tags(lowered: LoweredPlan) -> Counter[int]:
     """Tags are dense, and unique for each ordered pair of ranks."""
     found: Counter[int] = Counter()
-    for steps in lowered.steps:
-        pairs = Counter((s.message.tag, s.message.receiver) for s in steps if isinstance(s, Send))
+    for entries in lowered.lists:
+        pairs = Counter((s.message.tag, s.message.receiver) for s in entries if isinstance(s, Send))
         assert all(count == 1 for count in pairs.values())
         found.update(tag for tag, _ in pairs)
     return found
