@@ -10,6 +10,7 @@ import json
 import os
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,8 +43,8 @@ def main() -> None:
     path = os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)])
     environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PATH": path}
     try:
-        with Processes(environment) as processes:
-            same = Demo(output, processes).run()
+        with tempfile.TemporaryDirectory(prefix="planner-demo-") as folder, Processes(environment) as processes:
+            same = Demo(output, Path(folder, "store.sqlite3"), processes).run()
     except (CommandFailedError, PlannerError) as error:
         sys.exit(f"demo failed: {error}")
     except KeyboardInterrupt:
@@ -56,8 +57,9 @@ def main() -> None:
 class Demo:
     """The steps of the job and the files that they hand on."""
 
-    def __init__(self, output: Path, processes: Processes) -> None:
+    def __init__(self, output: Path, store: Path, processes: Processes) -> None:
         self._output = output
+        self._store = store
         self._processes = processes
 
     def run(self) -> bool:
@@ -93,20 +95,19 @@ class Demo:
     def _serve(self) -> str:
         headline("2. start the service, ask it for a plan over HTTP")
         port = free_port()
-        store = self._output / "store.sqlite3"
-        for path in self._output.glob(store.name + "*"):
-            path.unlink()
-        command = ["planner", "serve", "--port", str(port), "--store", str(store)]
+        command = ["planner", "serve", "--port", str(port), "--store", str(self._store)]
         self._processes.start(command, log=self._output / "serve.log")
         url = f"http://127.0.0.1:{port}"
         Server(url).wait_ready(deadline_s=60)
         return url
 
     def _search(self, url: str, *, profile: str, plan: str) -> None:
-        documents = ["--profile", self._file(profile), "--cluster", self._file("cluster.json")]
-        documents += ["--workload", self._file("workload.json")]
         limit = ["--time-limit", "30s", "--force"]
-        self._planner("search", "--server", url, *documents, *limit, "-o", self._file(plan), limit_s=90)
+        self._planner("search", "--server", url, *self._documents(profile), *limit, "-o", self._file(plan), limit_s=90)
+
+    def _documents(self, profile: str) -> list[str]:
+        found = ["--profile", self._file(profile), "--cluster", self._file("cluster.json")]
+        return [*found, "--workload", self._file("workload.json")]
 
     def _train(self, *, plan: str, steps: int, record: str) -> None:
         headline(f"train {steps} steps on {NUM_RANKS} ranks")
@@ -117,7 +118,7 @@ class Demo:
 
     def _calibrate(self) -> None:
         headline("3. calibrate the profile by the measured steps, ask for the plan again")
-        documents = ["--cluster", self._file("cluster.json"), "--workload", self._file("workload.json"), "--force"]
+        documents = [*self._documents("profile.json")[2:], "--force"]
         measured = ["--plan", self._file("plan-first.json"), "--run", self._file("run-calibration.json")]
         measured += ["--skip", str(WARM_UP_STEPS)]
         profile = [self._file("profile.json"), "-o", self._file("profile-calibrated.json")]
@@ -135,15 +136,17 @@ class Demo:
         ours = [step["loss"] for step in record["steps"]]
         alone = json.loads((self._output / "losses.json").read_text())
         same = print_losses(ours, alone)
-        self._planner("verify", self._file("plan.json"), self._file("run.json"), limit_s=60)
-        self._planner("show", self._file("plan.json"), "--trace", self._file("trace.json"), "--force", limit_s=60)
-        for name, text in (
-            ("plan.json", "the plan"),
-            ("trace.json", "its timeline, for ui.perfetto.dev or chrome://tracing"),
-            ("run.json", "the measured steps"),
-            ("profile.json", "the measured layers"),
+        plan, documents = self._file("plan.json"), self._documents("profile-calibrated.json")
+        traces = [self._file("trace-measured.json"), self._file("trace-predicted.json")]
+        self._planner("verify", plan, self._file("run.json"), "--trace", traces[0], "--force", limit_s=60)
+        self._planner("show", plan, *documents, "--trace", traces[1], "--force", limit_s=60)
+        for path, text in (
+            (plan, "the plan"),
+            (self._file("run.json"), "the measured steps"),
+            (traces[0], "the last measured step, for ui.perfetto.dev or chrome://tracing"),
+            (traces[1], "the predicted step, likewise"),
         ):
-            print(f"{self._file(name)}: {text}")
+            print(f"{path}: {text}")
         return same
 
     def _planner(self, *arguments: str, limit_s: float) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.options import (
+    ForceOption,
     JsonOption,
     OptionalClusterOption,
     OptionalProfilesOption,
@@ -16,7 +17,9 @@ from planner.cli.options import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from planner.cli.output import Destination
     from planner.plan.plan import Plan
+    from planner.problem.problem import Problem
     from planner.simulate.compare import Comparison
     from planner.simulate.timeline import Timeline
 
@@ -32,6 +35,10 @@ def verify(
     profiles: OptionalProfilesOption = None,
     cluster: OptionalClusterOption = None,
     workload: OptionalWorkloadOption = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="Write the last measured step for Perfetto.")
+    ] = None,
+    force: ForceOption = False,
     json_output: JsonOption = False,
 ) -> None:
     """Compare the measured steps of a run with the plan's prediction.
@@ -39,32 +46,45 @@ def verify(
     With --profile, --cluster and --workload the prediction is made anew and each instruction is compared too.
     """
     from planner.cli.files import read_plan, read_run
-    from planner.cli.output import emit_json, show_tables
+    from planner.cli.output import Destination, check_destination, emit_json, show_tables
     from planner.cli.problem_files import optional_problem
     from planner.simulate.compare import compare
     from planner.simulate.run_record import recorded_timeline
 
+    destination = Destination(trace, force)
+    check_destination(destination)
     plan, record = read_plan(plan_file), read_run(run_file)
-    predicted: Timeline | None = None
     problem = optional_problem(profiles, cluster, workload)
-    if problem is not None:
-        from planner.costs.price import price_plan
-        from planner.simulate.simulate import simulate
-
-        predicted = simulate(plan, price_plan(plan, problem))
-    comparison = compare(plan, record, predicted=predicted)
+    comparison = compare(plan, record, predicted=None if problem is None else _predicted(plan, problem))
+    measured = next((found for step in reversed(record.steps) if (found := recorded_timeline(plan, step))), None)
+    if trace is not None:
+        _write_trace(plan, measured, destination)
     if json_output:
         emit_json(_as_json(plan, comparison))
         return
     show_tables(*_tables(plan, comparison))
-    measured = [found for step in record.steps if (found := recorded_timeline(plan, step)) is not None]
-    if measured:
+    if measured is not None:
         from planner.cli.drawing import draw_timeline
         from planner.cli.output import terminal_columns
 
-        show_tables(
-            "", "timeline (measured, last recorded step)", draw_timeline(measured[-1], width=terminal_columns())
-        )
+        show_tables("", "timeline (measured, last recorded step)", draw_timeline(measured, width=terminal_columns()))
+
+
+def _predicted(plan: "Plan", problem: "Problem") -> "Timeline":
+    from planner.costs.price import price_plan
+    from planner.simulate.simulate import simulate
+
+    return simulate(plan, price_plan(plan, problem))
+
+
+def _write_trace(plan: "Plan", measured: "Timeline | None", destination: "Destination") -> None:
+    from planner.cli.output import emit
+    from planner.errors import ProblemError
+    from planner.simulate.trace import chrome_trace
+
+    if measured is None:
+        raise ProblemError("the run kept no events, expected those of one step", code="missing", pointer="/steps")
+    emit(chrome_trace(plan, measured), destination)
 
 
 def _as_json(plan: "Plan", comparison: "Comparison") -> dict[str, object]:

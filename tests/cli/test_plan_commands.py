@@ -137,6 +137,15 @@ def test_verify_prints_the_measured_timeline(tmp_path: Path) -> None:
     assert "timeline (measured, last recorded step)" in done.out
 
 
+def test_verify_writes_the_measured_step_as_a_trace(tmp_path: Path) -> None:
+    plan = two_stage_plan()
+    options = [*write_problem(tmp_path), "--trace", str(tmp_path / "trace.json")]
+    done = planner("verify", plan_file(tmp_path, plan), run_file(tmp_path, plan), *options)
+    assert done.code == 0, done.err
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    assert sum(event["ph"] == "X" for event in trace["traceEvents"]) == 12
+
+
 def test_verify_refuses_the_run_of_another_plan(tmp_path: Path) -> None:
     run = run_file(tmp_path, two_stage_plan())
     other = two_stage_plan(streams=("0F0 0F1 0B0 0B1 0G0 0U0", "1F0 1F1 1B0 1B1 1G0 1U0"))
