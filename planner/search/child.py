@@ -29,6 +29,7 @@ __all__ = ["limit_memory", "main"]
 logger = logging.getLogger(__name__)
 
 _STOP_LINE = b"stop"
+_NO_ROOM = ("failed to map segment", "cannot allocate memory", "Cannot allocate memory")
 _LONGEST_MESSAGE = 1024
 _FAILURES = ("solver_crash", "out_of_memory", "no_plan_in_time", "invalid")
 
@@ -38,6 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="planner.search.child", description="One search, started by the planner.")
     parser.add_argument("--memory-limit-bytes", type=int, required=True)
     limit_memory(parser.parse_args().memory_limit_bytes)
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its threads would take address space, and nothing here uses them
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     stop = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: stop.set())
@@ -89,6 +91,10 @@ def _last_event(line: bytes, out: _Output, stop: threading.Event) -> ChildEvent:
         return ChildEvent(schema_version="child/1", answer=_answer(line, out, stop))
     except MemoryError:
         failure = Failure(code="out_of_memory", message="the search ran out of the memory that it may use")
+    except ImportError as error:  # a library that does not fit under the limit cannot be mapped
+        logger.exception("the solver cannot be loaded")
+        code = "out_of_memory" if any(words in str(error) for words in _NO_ROOM) else "internal"
+        failure = Failure(code=code, message="the solver cannot be loaded")  # type: ignore[arg-type]
     except SolverError as error:
         code = error.code if error.code in _FAILURES else "internal"
         failure = Failure(code=code, message=error.message[:_LONGEST_MESSAGE])  # type: ignore[arg-type]

@@ -58,7 +58,8 @@ def reasons(costs: ProblemCosts, spaces: Sequence[Space], constraints: Constrain
     if not priced:
         return warnings(costs, spaces)
     stages = constraints.num_stages or 1
-    allowed = [space for space in priced if stages <= space.num_blocks * constraints.most_legs]
+    legs = constraints.most_legs if not constraints.families or "interleaved" in constraints.families else 1
+    allowed = [space for space in priced if stages <= space.num_blocks * legs]
     if not allowed:
         most = max(space.num_blocks for space in priced)
         return (Reason(code="devices", message=f"{stages} stages asked for, at most {most} groups of devices"),)
