@@ -46,6 +46,7 @@ THIRD_PARTY = {
     "transformers": {"planner.executor", "planner.cutting", "profiles"},
     "safetensors": {"planner.executor", "planner.cutting", "profiles"},
     "ortools": {"planner.search"},
+    "numba": {"planner.simulate", "planner.search"},
     "networkx": {"planner.search", "planner.exports"},
     "fastapi": {"api"},
     "starlette": {"api"},
