@@ -256,3 +256,14 @@ def test_a_draining_service_accepts_no_search(running: Running) -> None:
     assert "retry-after" in refused.headers
     assert running.client.get("/readyz").status_code == 503
     assert running.client.get("/healthz").status_code == 200
+
+
+def test_two_services_on_one_store_run_each_search_once(start: Start, tmp_path: Path) -> None:
+    with start() as one, start() as other:
+        urls = [ask(running, seed=seed).headers["location"] for seed in range(4) for running in (one, other)]
+        assert len(set(urls)) == 4  # equal requests share a search, wherever they arrive
+        for url in urls:
+            found = wait_until(other, url, is_done)
+            assert (found["state"], found["attempt"]) == ("succeeded", 1)
+        assert num_starts(tmp_path) == 4
+        assert one.client.get("/v1/plans").content == other.client.get("/v1/plans").content

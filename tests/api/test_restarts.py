@@ -124,15 +124,15 @@ def simple(seed: int) -> dict[str, Any]:
 
 
 def long_search(seed: int) -> dict[str, Any]:
-    """24 layers on four ranks of two kinds: the solver works on it for more than 5 s."""
+    """48 layers on eight ranks of two kinds: the solver works on it for more than 5 s."""
     draws = random.Random(1)
-    times = [draws.randrange(500_000, 1_500_000) for _ in range(24)]
+    times = [draws.randrange(500_000, 1_500_000) for _ in range(48)]
     problem = make_problem(
         profiles=[
             make_profile(kind=kind, layer_forward_ns=[factor * time_ns for time_ns in times])
             for kind, factor in (("fast", 1), ("slow", 2))
         ],
-        cluster=make_cluster(("fast", 1, 2), ("slow", 1, 2)),
+        cluster=make_cluster(("fast", 1, 4), ("slow", 1, 4)),
         workload=make_workload(global_batch_size=32),
     )
     return make_request(problem, SearchOptions(time_limit_ns=20 * 10**9, seed=seed)).model_dump(mode="json")
