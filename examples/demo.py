@@ -28,7 +28,7 @@ BIN = Path(sys.executable).parent
 NUM_RANKS = 2
 STEPS = 20
 CALIBRATION_STEPS = 2
-WARM_UP_STEPS = 1  # before them, left out
+WARM_UP_STEPS = 3  # before them, left out
 USABLE = "130MB"  # of a rank; weights, gradients and optimizer state of the whole model need 161 MB
 LARGEST_LOSS_DIFFERENCE = 1e-6  # relative
 
