@@ -3,6 +3,7 @@
 import random
 import subprocess
 import sys
+from functools import partial
 from itertools import product
 
 import pytest
@@ -132,7 +133,6 @@ def test_start_of_the_refinement_is_below_the_programme() -> None:
         cut = best_cut(problem, NO_PLAN)
         if cut is not None:
             low_ns = bottleneck_start_ns(problem)
-            found = bisect_bottleneck(
-                lambda limit_ns, p=problem: window_program(p, limit_ns), low_ns=low_ns, high_ns=cut.bottleneck_ns
-            )
+            program_at = partial(window_program, problem)
+            found = bisect_bottleneck(program_at, low_ns=low_ns, high_ns=cut.bottleneck_ns)
             assert low_ns <= found.proven_ns < cut.bottleneck_ns

@@ -72,19 +72,17 @@ def test_mixed_cluster_equals_brute_force_and_gives_the_slow_kind_fewer_layers()
 
 
 def random_problem(source: random.Random) -> Problem:
-    """Up to 5 layers, 3 devices and 2 kinds, memory from too little to plenty; batches that divide evenly."""
-    num_layers = source.randint(2, 5)
+    """Up to 4 layers, 3 devices and 2 kinds, memory from too little to plenty; batches that divide evenly."""
+    num_layers = source.randint(2, 4)
     times = [source.randint(200_000, 2_000_000) for _ in range(num_layers)]
     kinds = source.choice([("cpu-a",), ("cpu-a", "cpu-b")])
     groups = [(kind, 1, source.randint(1, 2 if len(kinds) > 1 else 3)) for kind in kinds]
     if len(kinds) > 1 and source.random() < 0.5:
         groups[1] = (kinds[1], 1, 1)
-    sizes = {
-        "saved_bytes": [source.randint(0, 8_000) for _ in range(num_layers)],
-        "output_bytes": [source.randint(0, 4_000) for _ in range(num_layers)],
-        "num_params": [source.randint(1, 4_000) for _ in range(num_layers)],
-        "transient_bytes": [source.randint(0, 4_000) for _ in range(num_layers)],
-    }
+    saved, outputs, params, transients = (
+        [source.randint(least, most) for _ in range(num_layers)]
+        for least, most in ((0, 8_000), (0, 4_000), (1, 4_000), (0, 4_000))
+    )
     profiles = [
         make_profile(
             kind=kind,
@@ -92,11 +90,14 @@ def random_problem(source: random.Random) -> Problem:
             tied=[(0, num_layers - 1)] if source.random() < 0.3 and number == 0 and len(kinds) == 1 else (),
             update_ns_per_million_params=20_000_000,
             per_instruction_ns=10_000,
-            **sizes,
+            saved_bytes=saved,
+            output_bytes=outputs,
+            num_params=params,
+            transient_bytes=transients,
         )
         for number, kind in enumerate(kinds)
     ]
-    need = sum(sizes["num_params"]) * 16 + 4 * sum(sizes["saved_bytes"])
+    need = sum(params) * 16 + 4 * sum(saved)
     usable = [source.randint(need // 3, 2 * need) for _ in groups]
     return make_problem(
         profiles=profiles,
