@@ -16,6 +16,7 @@ from planner.simulate.simulate import simulate
 from planner.simulate.timeline import Event, Timeline
 from tests.helpers.plain_times import PlainTimes
 from tests.helpers.plans import Line, line_plan, make_parts, make_prices
+from tests.helpers.prices import random_prices
 from tests.helpers.random_plans import random_plan
 
 MS = 1_000_000
@@ -145,29 +146,6 @@ def test_an_order_that_its_own_stage_blocks_is_named(stream: str, waits: str) ->
     plan = with_streams(line_plan("1f1b", 1, 2), stream)
     with pytest.raises(PlanError, match=waits):
         simulate(plan, make_prices(plan, lambda stage: VisitPrice(1, 1, 1, 1)))
-
-
-def random_prices(source: random.Random, plan: Plan) -> PlanPrices:
-    """A price of its own for everything; times so large that no two moments meet by chance."""
-    base = make_prices(plan, lambda stage: VisitPrice(0, 0, 0, 0), message_ns=lambda a, b: 1, message_bytes=1)
-
-    def time_ns() -> int:
-        return source.randint(10**8, 10**9)
-
-    def size() -> int:
-        return source.randint(0, 1000)
-
-    return replace(
-        base,
-        visits={key: VisitPrice(*(time_ns() for _ in range(5)), *(size() for _ in range(4))) for key in base.visits},
-        borders={
-            key: BorderPrice(time_ns(), time_ns(), size()) if price.forward_ns else price
-            for key, price in base.borders.items()
-        },
-        sum_ns=tuple(time_ns() for _ in base.sum_ns),
-        update_ns=tuple(time_ns() for _ in base.update_ns),
-        state_bytes=tuple(size() for _ in base.state_bytes),
-    )
 
 
 @pytest.mark.parametrize("part", range(4))
