@@ -11,17 +11,38 @@ from planner.errors import PlanError
 from planner.plan.graph import LayerGraph, Node
 from planner.plan.instruction import stream_text
 from planner.plan.plan import Plan
+from planner.schedules.asynchronous import ASYNCHRONOUS_1F1B
+from planner.schedules.bitpipe import BITPIPE
+from planner.schedules.chimera import CHIMERA
+from planner.schedules.dualpipe_v import DUALPIPE_V
 from planner.schedules.family import FamilyShape, FamilySpec, PlanLists
 from planner.schedules.gpipe import BREADTH_FIRST, GPIPE
 from planner.schedules.interleaved import INTERLEAVED
 from planner.schedules.one_f_one_b import ONE_F_ONE_B
+from planner.schedules.slices import SEQ_1F1B, TERAPIPE
 from planner.schedules.updates import with_updates
+from planner.schedules.wave import WAVE
 from planner.schedules.zero_bubble import ZB_H1, ZB_H2
 from planner.schedules.zero_bubble_v import ZB_V
 
 __all__ = ["FAMILIES", "abstract_plan", "family_lists", "family_plan"]
 
-_SPECS = (GPIPE, ONE_F_ONE_B, INTERLEAVED, BREADTH_FIRST, ZB_H1, ZB_H2, ZB_V)
+_SPECS = (
+    GPIPE,
+    ONE_F_ONE_B,
+    INTERLEAVED,
+    BREADTH_FIRST,
+    ZB_H1,
+    ZB_H2,
+    ZB_V,
+    WAVE,
+    CHIMERA,
+    BITPIPE,
+    DUALPIPE_V,
+    TERAPIPE,
+    SEQ_1F1B,
+    ASYNCHRONOUS_1F1B,
+)
 
 FAMILIES: Mapping[str, FamilySpec] = MappingProxyType({spec.name: spec for spec in _SPECS})
 

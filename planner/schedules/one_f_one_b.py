@@ -14,7 +14,7 @@ from planner.schedules.family import FamilyShape, FamilySpec, PlanLists
 from planner.schedules.placements import line, one_route
 from planner.schedules.shape import Shape, Streams, backward_work, forward_work, instructions, one_by_one
 
-__all__ = ["ONE_F_ONE_B", "one_f_one_b"]
+__all__ = ["ONE_F_ONE_B", "one_f_one_b", "warm_up_refusal"]
 
 
 def one_f_one_b(shape: Shape, *, forwards_first: Sequence[int] | None = None) -> Streams:
@@ -54,7 +54,8 @@ def _bad_counts(num_groups: int, counts: Sequence[int], longest: int) -> str | N
     return f"found {list(counts[:16])} forwards before the first backward, expected {expected}"
 
 
-def _refuse(shape: FamilyShape) -> str | None:
+def warm_up_refusal(shape: FamilyShape) -> str | None:
+    """Why its warm-up counts would block."""
     counts = shape.forwards_first
     return None if counts is None else _bad_counts(shape.num_groups, counts, 1)
 
@@ -71,6 +72,6 @@ ONE_F_ONE_B = FamilySpec(
     source="Narayanan et al. 2021, arXiv 2104.04473; warm-up counts after Adaptra, arXiv 2504.19232",
     placement="line",
     build=_one_f_one_b,
-    refuse=_refuse,
+    refuse=warm_up_refusal,
     options=frozenset({"forwards_first"}),
 )

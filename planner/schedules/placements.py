@@ -6,7 +6,19 @@ from planner.plan.plan import MicroBatch, Stage
 from planner.schedules.family import FamilyShape, PlanLists
 from planner.schedules.shape import Streams
 
-__all__ = ["line", "loop", "mirrored", "one_route", "route_batches", "stages_on", "too_few_stages", "v", "wave"]
+__all__ = [
+    "line",
+    "loop",
+    "mirrored",
+    "one_route",
+    "route_batches",
+    "stages_on",
+    "too_few_stages",
+    "two_routes",
+    "two_routes_refusal",
+    "v",
+    "wave",
+]
 
 
 def line(num_groups: int) -> list[int]:
@@ -61,4 +73,24 @@ def too_few_stages(shape: FamilyShape) -> str | None:
     """The refusal of looping families."""
     if shape.num_stages is not None and shape.num_stages < shape.num_groups:
         return f"found {shape.num_stages} stages on {shape.num_groups} groups, expected at least one stage a group"
+    return None
+
+
+def two_routes(shape: FamilyShape, down: Sequence[int], up: Sequence[int], streams: Streams) -> PlanLists:
+    """Plan lists of two routes with stages of their own; micro-batches go down and up in turn."""
+    num_stages = len(down)
+    return PlanLists(
+        stages=(*stages_on(down), *stages_on(up)),
+        routes=(tuple(range(num_stages)), tuple(range(num_stages, 2 * num_stages))),
+        micro_batches=route_batches(shape, num_routes=2),
+        streams=streams,
+    )
+
+
+def two_routes_refusal(shape: FamilyShape) -> str | None:
+    """The refusal of families with two mirrored routes."""
+    if shape.num_groups % 2:
+        return f"found {shape.num_groups} groups, expected an even number: groups d and p-1-d are a pair"
+    if shape.num_micro_batches < 2:
+        return "found 1 micro-batch, expected at least one for each of the two routes"
     return None

@@ -1,0 +1,179 @@
+"""Streams by list scheduling in ticks: always the instruction that can start first, ties by a rule of the family.
+
+Method: each stage handles its micro-batches in order, so the candidates of a group are the next F, B, I and W of its
+stages. A heap holds the best candidate of each group; only groups whose candidates changed are looked at again. An F
+waits while what the group keeps, and one place for each later stage of the group on the route, would pass its cap;
+what is kept lives from F to the last backward.
+"""
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, cast
+
+from planner.errors import PlanError
+from planner.plan.instruction import FORWARD, Instruction, Operation
+from planner.schedules.shape import Streams
+
+__all__ = ["GreedyTask", "Key", "Ordered", "chain", "list_schedule"]
+
+Key = Callable[[Instruction], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class GreedyTask:
+    """What has to be ordered; every stage is on one route.
+
+    ``operations``: of each stage, the forward first, then its backwards in order: ``FB``, ``FIW``, ``FI``, ``FW``.
+    ``batches``: of each stage, its micro-batches in order. ``reads``: of each stage, (stage, delay) of what it reads;
+    the gradient takes the same delay back, unless the pair is in ``detached``. ``caps``: of each group, most kept.
+    """
+
+    groups: Sequence[int]
+    operations: Sequence[str]
+    batches: Sequence[Sequence[int]]
+    reads: Sequence[Mapping[int, int]]
+    ticks: Mapping[str, int]
+    caps: Sequence[int]
+    kept: Sequence[int]
+    detached: frozenset[tuple[int, int]] = frozenset()  # (reader, source)
+    stage_ticks: Mapping[tuple[int, str], int] = field(default_factory=dict)  # where a stage differs from ``ticks``
+
+    @property
+    def num_groups(self) -> int:
+        return max(self.groups) + 1
+
+
+class Ordered(NamedTuple):
+    """One stream a group, and the tick at which the last instruction ends."""
+
+    streams: Streams
+    end: int
+
+
+def chain(num_stages: int, *, first: int = 0) -> list[dict[int, int]]:
+    """Stages that read the one before, without delay; numbered from ``first``."""
+    return [{first + stage - 1: 0} if stage else {} for stage in range(num_stages)]
+
+
+def list_schedule(task: GreedyTask, key: Key) -> Ordered:
+    """The order of everything. Raises ``PlanError`` (deadlock) where the caps let nothing go on."""
+    walk = _Walk(task, key)
+    walk.run()
+    return Ordered(walk.streams, max(walk.free))
+
+
+class _Candidate(NamedTuple):
+    start: int
+    key: tuple[int, ...]
+    instruction: Instruction
+
+
+class _Walk:
+    def __init__(self, task: GreedyTask, key: Key) -> None:
+        self.task, self.key = task, key
+        self.streams: Streams = [[] for _ in range(task.num_groups)]
+        self._stages_of = [
+            [stage for stage, group in enumerate(task.groups) if group == number] for number in range(task.num_groups)
+        ]
+        self._readers = _readers(task)
+        self._reserve = _reserves(task)
+        self._next = {(stage, operation): 0 for stage, text in enumerate(task.operations) for operation in text}
+        self._ends: dict[tuple[str, int, int], int] = {}  # (operation, stage, place of the micro-batch)
+        self.free = [0] * task.num_groups
+        self._kept = [0] * task.num_groups
+        self._heap: list[tuple[_Candidate, int, int]] = []
+        self._version = [0] * task.num_groups
+
+    def run(self) -> None:
+        for group in range(self.task.num_groups):
+            self._look(group)
+        left = sum(len(text) * len(self.task.batches[stage]) for stage, text in enumerate(self.task.operations))
+        while self._heap:
+            candidate, group, version = heapq.heappop(self._heap)
+            if version == self._version[group]:
+                self._place(candidate, group)
+                left -= 1
+        if left:
+            raise PlanError(f"found {left} instructions that the caps never let start", code="deadlock")
+
+    def _look(self, group: int) -> None:
+        """Find the best candidate of a group anew."""
+        self._version[group] += 1
+        best: _Candidate | None = None
+        for stage in self._stages_of[group]:
+            for operation in self.task.operations[stage]:
+                found = self._candidate(stage, operation, group)
+                if found is not None and (best is None or found < best):
+                    best = found
+        if best is not None:
+            heapq.heappush(self._heap, (best, group, self._version[group]))
+
+    def _candidate(self, stage: int, operation: str, group: int) -> _Candidate | None:
+        task, place = self.task, self._next[stage, operation]
+        if place == len(task.batches[stage]):
+            return None
+        if operation == FORWARD and self._kept[group] + self._reserve[stage] > task.caps[group]:
+            return None
+        start = self._ready(stage, operation, place)
+        if start is None:
+            return None
+        instruction = Instruction(cast(Operation, operation), stage, task.batches[stage][place])
+        return _Candidate(max(start, self.free[group]), self.key(instruction), instruction)
+
+    def _ready(self, stage: int, operation: str, place: int) -> int | None:
+        """When everything that it waits for has arrived; None while something has not been placed."""
+        task, latest = self.task, 0
+        if operation == FORWARD:
+            waits = [("F", source, delay) for source, delay in task.reads[stage].items()]
+        elif operation == task.operations[stage][1]:
+            readers = self._readers[stage].items()
+            waits = [("F", stage, 0), *((task.operations[reader][1], reader, delay) for reader, delay in readers)]
+        else:
+            waits = [(task.operations[stage][1], stage, 0)]
+        for before, source, delay in waits:
+            end = self._ends.get((before, source, place))
+            if end is None:
+                return None
+            latest = max(latest, end + delay)
+        return latest
+
+    def _place(self, candidate: _Candidate, group: int) -> None:
+        task, instruction = self.task, candidate.instruction
+        operation, stage = instruction.operation, instruction.stage
+        place = self._next[stage, operation]
+        self._next[stage, operation] = place + 1
+        end = candidate.start + task.stage_ticks.get((stage, operation), task.ticks[operation])
+        self._ends[operation, stage, place] = end
+        self.free[group] = end
+        if operation == FORWARD:
+            self._kept[group] += task.kept[stage]
+        elif operation == task.operations[stage][-1]:
+            self._kept[group] -= task.kept[stage]
+        self.streams[group].append(instruction)
+        near = self._readers[stage] if operation == FORWARD else task.reads[stage]
+        detached = [reader for reader, source in task.detached if source == stage]
+        for other in {group, *(task.groups[number] for number in (*near, *detached))}:
+            self._look(other)
+
+
+def _readers(task: GreedyTask) -> list[dict[int, int]]:
+    """Of each stage: (stage, delay) of what gives it gradient."""
+    found: list[dict[int, int]] = [{} for _ in task.groups]
+    for reader, sources in enumerate(task.reads):
+        for source, delay in sources.items():
+            if (reader, source) not in task.detached:
+                found[source][reader] = delay
+    return found
+
+
+def _reserves(task: GreedyTask) -> list[int]:
+    """Of each stage: what its F needs free, itself and one place for each later stage of its group on the route."""
+    return [
+        sum(
+            task.kept[other]
+            for other in range(stage, len(task.groups))
+            if task.groups[other] == task.groups[stage] and task.batches[other] is task.batches[stage]
+        )
+        for stage in range(len(task.groups))
+    ]
