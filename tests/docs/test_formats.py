@@ -14,13 +14,13 @@ from planner.simulate.run_record import RunRecord
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 KINDS: dict[str, type[Contract]] = {**DOCUMENTS, "run/1": RunRecord}
-_BLOCK = re.compile(r"```json\n(.*?)```", re.DOTALL)
+_BLOCK = re.compile(r"```json\n(.*?)```", re.DOTALL)  # also inside a list
 
 
 def examples() -> list[tuple[str, str]]:
     return [
         (path.name, block)
-        for name in ("formats.md", "plan-contract.md")
+        for name in ("formats.md", "plan-contract.md", "getting-started.md")
         if (path := DOCS / name)
         for block in _BLOCK.findall(path.read_text(encoding="utf-8"))
     ]
