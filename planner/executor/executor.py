@@ -27,6 +27,7 @@ from planner.executor.messages import ConnectionLostError
 from planner.executor.preparation import agree, prepare
 from planner.executor.program import Program
 from planner.executor.saving import save_tensors
+from planner.executor.support import refuse_unsupported
 from planner.executor.team import Team, make_team
 from planner.executor.update import Outcome
 from planner.plan.plan import Plan
@@ -82,6 +83,8 @@ class Executor:
         wish = Wish(plan, model, loss, optimizer_factory, cut, seed, emulate or emulation_asked())
         self.plan = plan
         self._count = count
+        if process_group is None and not dist.is_initialized():
+            refuse_unsupported(plan)  # alone: nobody else has to hear it
         self._team = make_team(plan, process_group, model=model)
         number = _next_number(self._team)
         facts = agree(wish, self._team, name=f"handshake/{number}")

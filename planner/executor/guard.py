@@ -5,6 +5,7 @@ own rank stands, and ends the process where the main thread stays inside a block
 word is found by its silence: its last note says what it was doing.
 """
 
+import atexit
 import faulthandler
 import json
 import logging
@@ -58,6 +59,7 @@ class Guard:
         self._thread = threading.Thread(target=self._watch, name="planner-guard", daemon=True)
         if self._store is not None:
             self._thread.start()
+            atexit.register(self.close)  # a caller may forget to close; no thread may outlive the interpreter
 
     def begin(self, texts: Sequence[str], *, limit_seconds: float) -> None:
         """A call starts; ``texts`` name the places of its list."""
@@ -74,6 +76,7 @@ class Guard:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
+        atexit.unregister(self.close)
 
     @property
     def instruction(self) -> str:
@@ -91,8 +94,7 @@ class Guard:
             rank = suspect if suspect is not None else self._silent_rank()
             if rank is None:
                 return self._lost_error(f"an unknown rank was lost while this one was in {self.instruction}")
-            standing = self._standing(rank)
-            where = owed if owed is not None and standing in (None, _IDLE) else standing or "an unknown instruction"
+            where = owed or self._standing(rank) or "an unknown instruction"
             failure = Failure(rank, self._call, where, "lost without a word", True)
             failure = self._write(failure) or failure
         return self._lost_error(failure.text)

@@ -78,7 +78,7 @@ class Team:
         # new_group needs the ranks outside the caller's group, and with local synchronization its names differ by
         # rank where groups overlap (torch 2.13): the backend is made by hand
         store = self.store(name)
-        gloo: Any = dist.ProcessGroupGloo  # type: ignore[attr-defined]
+        gloo: Any = dist.ProcessGroupGloo
         made_here: Circle = gloo(store, ranks.index(self.rank), len(ranks), store.timeout)
         return made_here
 

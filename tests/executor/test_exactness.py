@@ -6,22 +6,22 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.helpers.executor_cases import CASES, make_model
+from tests.helpers.executor_cases import CASES, EXTRA_CASES, make_model
 from tests.helpers.ranks import Ranks
 
 
 @pytest.mark.parametrize("model", ["llama", "gpt2"])
-@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.parametrize("name", [*CASES, *EXTRA_CASES])
 def test_plan_trains_as_the_unsplit_model(name: str, model: str, ranks: Ranks, unsplit, tmp_path: Path) -> None:
-    case = CASES[name]
+    case = (CASES | EXTRA_CASES)[name]
     size = sum(map(len, case["groups"]))
-    answers = ranks.run("tests.helpers.executor_cases:train", size, model=model, case=case, folder=str(tmp_path))
-    assert [answer.message for answer in answers] == [""] * size
+    train = "tests.helpers.executor_cases:train"
+    results = ranks.results(train, size, model=model, case=case, folder=str(tmp_path))
     expected = unsplit(model, tuple(samples for _, samples in case["batches"]))
 
-    for answer in answers:  # every rank knows the loss of the whole step
-        assert answer.result["losses"] == pytest.approx(expected.losses, rel=1e-6)
-        assert answer.result["norms"] == pytest.approx(expected.norms, rel=1e-5)
+    for result in results:  # every rank knows the loss of the whole step
+        assert result["losses"] == pytest.approx(expected.losses, rel=1e-6)
+        assert result["norms"] == pytest.approx(expected.norms, rel=1e-5)
     seen = set()
     for rank in range(size):
         for parameter, gradient in load_file(tmp_path / f"gradients-{rank}").items():

@@ -1,5 +1,8 @@
 """Plans and cases of the executor tests, run on real ranks and compared with the unsplit model."""
 
+import os
+import signal
+import time
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -11,6 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from planner.cutting.cut import cut_model
+from planner.errors import ExecutorError, OutputError
+from planner.executor import executor as executor_module
+from planner.executor import preparation
 from planner.executor.executor import Executor
 from planner.plan.graph import LayerGraph, Node
 from planner.plan.mesh import Mesh
@@ -18,9 +24,19 @@ from planner.plan.plan import MicroBatch, Plan, Stage
 from planner.problem.options import Family
 from planner.schedules.build import PlanParts, build_plan
 from tests.helpers.documents import digest_of
-from tests.helpers.models import gpt2, llama
 
-__all__ = ["CASES", "make_batch", "make_model", "make_plan", "token_count", "token_loss", "train"]
+__all__ = [
+    "CASES",
+    "EXTRA_CASES",
+    "adamw",
+    "changed",
+    "make_batch",
+    "make_model",
+    "make_plan",
+    "token_count",
+    "token_loss",
+    "train",
+]
 
 TOKENS = 12
 VOCABULARY = 61
@@ -89,8 +105,52 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+EXTRA_CASES: dict[str, dict[str, Any]] = {
+    "data 2 into 1, uneven micro-batches": {
+        "family": "1f1b",
+        "groups": [[0, 1], [2]],
+        "stages": [(0, 0, 3, 2), (1, 3, 8, 1)],
+        "routes": [[0, 1]],
+        "batches": [(0, 3), (0, 2), (0, 3)],
+    },
+    "data 1 into 3, uneven shares": {
+        "family": "gpipe",
+        "groups": [[0], [1, 2, 3]],
+        "stages": [(0, 0, 5, 1), (1, 5, 8, 3)],
+        "routes": [[0, 1]],
+        "batches": [(0, 3), (0, 5)],
+    },
+    "routes of different meshes": {
+        "family": "1f1b",
+        "groups": [[0], [1], [2, 3]],
+        "stages": [(0, 0, 1, 1), (1, 1, 8, 1), (2, 0, 8, 2)],
+        "routes": [[0, 1], [2]],
+        "batches": [(0, 1), (1, 5), (0, 2)],
+    },
+    "recompute without R": {
+        "family": "1f1b",
+        "groups": [[0], [1]],
+        "stages": [(0, 0, 4, 1), (1, 4, 8, 1)],
+        "routes": [[0, 1]],
+        "batches": [(0, 2)] * 4,
+        "recompute": [0, 1, 2, 5, 7],
+    },
+    "recompute with R": {
+        "family": "1f1b",
+        "groups": [[0], [1]],
+        "stages": [(0, 0, 4, 1), (1, 4, 8, 1)],
+        "routes": [[0, 1]],
+        "batches": [(0, 2)] * 4,
+        "recompute": [0, 1, 2, 5, 7],
+        "restore": True,
+    },
+}
+
+
 def make_model(name: str, device: str = "cpu", num_blocks: int = NUM_LAYERS - 2) -> nn.Module:
     """``llama`` or ``gpt2``, always the same weights."""
+    from tests.helpers.models import gpt2, llama  # transformers takes seconds, and not every rank needs it
+
     model = (llama if name == "llama" else gpt2)(num_blocks=num_blocks, device=device)
     return model.eval()
 
@@ -104,6 +164,7 @@ def make_plan(
     routes: Iterable[Iterable[int]],
     batches: Iterable[tuple[int, int]],
     recompute: Iterable[int] = (),
+    restore: bool = False,
     tokens: int = TOKENS,
 ) -> Plan:
     """A plan for ``model`` from lists as in ``CASES``; the layers ``recompute`` drop their activations."""
@@ -132,7 +193,27 @@ def make_plan(
         routes=tuple(tuple(route) for route in routes),
         micro_batches=tuple(MicroBatch(route=route, samples=samples, cuts=(0, tokens)) for route, samples in batches),
     )
-    return build_plan(parts, family)
+    plan = build_plan(parts, family)
+    return with_recompute(plan) if restore else plan
+
+
+def with_recompute(plan: Plan) -> Plan:
+    """An R right before each B of a stage that recomputes."""
+    streams = []
+    for stream in plan.streams:
+        texts = []
+        for text in stream.split():
+            stage, _, number = text.partition("B")
+            if number and plan.stages[int(stage)].recomputes:
+                texts.append(f"{stage}R{number}")
+            texts.append(text)
+        streams.append(" ".join(texts))
+    return changed(plan, streams=tuple(streams))
+
+
+def changed(plan: Plan, **fields: Any) -> Plan:
+    """The plan with other fields, checked anew."""
+    return Plan(**{**{name: getattr(plan, name) for name in Plan.model_fields}, **fields})
 
 
 def make_batch(step: int, samples: int = 8, tokens: int = TOKENS) -> tuple[Tensor, Tensor]:
@@ -186,3 +267,143 @@ def train(
         return {"losses": losses, "norms": norms, "steps_ns": steps_ns}
     finally:
         executor.close()
+
+
+def disagree(group: Any, *, what: str, odd_rank: int) -> None:
+    """Make an executor while ``odd_rank`` differs from the others in ``what``."""
+    is_odd = torch.distributed.get_rank(group) == odd_rank
+    model = make_model("llama")
+    plan = make_plan(model, **CASES["2 ranks GPipe"])
+    facts: dict[str, str] = {}
+    settings: dict[str, Any] = {"emulate": True}
+    if is_odd:
+        if what == "plan":
+            plan = changed(plan, problem=digest_of("another problem"))
+        elif what == "model":
+            model = make_model("llama", num_blocks=5)
+        elif what == "dtype":
+            model = model.double()
+        elif what == "cut":
+            settings["cut"] = cut_model(model).cut[:-1]
+        elif what == "device":
+            settings["emulate"] = False
+        elif what == "seed":
+            settings["seed"] = 5
+        elif what == "world size":
+            plan = make_plan(model, **CASES["3 ranks as unequal routes 3:1"])
+        elif what == "unsupported":
+            plan = changed(plan, precision="bf16")
+        else:
+            facts = {what: "another value"}
+    ours = preparation.comparable
+    try:
+        preparation.comparable = lambda wish, found: ours(wish, found) | facts
+        Executor(plan, model, token_loss, token_count, adamw, process_group=group, **settings).close()
+    finally:
+        preparation.comparable = ours
+
+
+class _Saboteur:
+    """A forward hook that does something to its rank's process, once."""
+
+    def __init__(self, action: Any, *, micro_batch: int) -> None:
+        self.action, self.left = action, micro_batch
+
+    def __call__(self, *_: object) -> None:
+        self.left -= 1
+        if self.left == -1:
+            self.action()
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _raise() -> None:
+    raise ValueError("sabotage")
+
+
+def _hang() -> None:
+    time.sleep(600)
+
+
+def make_line(num_layers: int = 4) -> nn.Sequential:
+    """Linear layers of width 4; torch alone serves, ranks start sooner."""
+    torch.manual_seed(2)
+    return nn.Sequential(*(nn.Linear(4, 4) for _ in range(num_layers)))
+
+
+LINE = {
+    "family": "1f1b",
+    "groups": [[0], [1], [2], [3]],
+    "stages": [(0, 0, 1, 1), (1, 1, 2, 1), (2, 2, 3, 1), (3, 3, 4, 1)],
+    "routes": [[0, 1, 2, 3]],
+    "batches": [(0, 2)] * 8,
+    "tokens": 3,
+}
+
+
+def squares(output: Tensor, labels: Tensor) -> Tensor:
+    return ((output - labels) ** 2).sum()
+
+
+def sabotaged(group: Any, *, how: str, rank: int, micro_batch: int = 2) -> float:
+    """A good step of ``LINE``, then one in which ``rank`` is killed, raises or hangs in a forward."""
+    model = make_line()
+    plan = make_plan(model, **LINE)
+    if how == "hang":
+        executor_module._LEAST_LIMIT_SECONDS = 1.0
+    executor = Executor(plan, model, squares, Tensor.numel, adamw, process_group=group, emulate=True)
+    batch = (torch.ones(16, 3, 4), torch.zeros(16, 3, 4))
+    executor.step(batch)
+    if executor.rank == rank:
+        action = {"kill": _kill, "raise": _raise, "hang": _hang}[how]
+        model[rank].register_forward_hook(_Saboteur(action, micro_batch=micro_batch))
+    elif how == "hang":
+        executor_module._LEAST_LIMIT_SECONDS = 60.0
+    return executor.step(batch).loss
+
+
+def refused_then_right(group: Any) -> float:
+    """Every rank is given a wrong batch, then a right one."""
+    model = make_model("llama")
+    plan = make_plan(model, **CASES["2 ranks GPipe"])
+    executor = Executor(plan, model, token_loss, token_count, adamw, process_group=group, emulate=True)
+    inputs, labels = make_batch(0)
+    for _ in range(2):
+        try:
+            executor.step((inputs[:-1], labels))
+        except ExecutorError as error:
+            if error.code != "batch_shape":
+                raise
+    loss = executor.step((inputs, labels)).loss
+    executor.close()
+    return loss
+
+
+def save_where_it_cannot(group: Any, *, folder: str) -> str:
+    model = make_model("gpt2")
+    plan = make_plan(model, **CASES["2 ranks GPipe"])
+    executor = Executor(plan, model, token_loss, token_count, adamw, process_group=group, emulate=True)
+    try:
+        executor.save_weights(Path(folder) / "no such folder" / "weights")
+    except OutputError:
+        executor.save_weights(Path(folder) / "weights")  # and goes on afterwards
+        return "refused"
+    finally:
+        executor.close()
+    return "saved"
+
+
+def not_finite(group: Any) -> list[bool]:
+    """Rank 0 alone sees an infinite gradient; was the step skipped, and did the weights stay."""
+    model = make_model("llama")
+    plan = make_plan(model, **CASES["2 ranks GPipe"])
+    executor = Executor(plan, model, token_loss, token_count, adamw, process_group=group, emulate=True)
+    if executor.rank == 0:
+        parameter = next(iter(executor.parameters().values()))
+        parameter.register_hook(lambda gradient: gradient * float("inf"))
+    before = {name: parameter.detach().clone() for name, parameter in executor.parameters().items()}
+    skipped = executor.step(make_batch(0)).skipped
+    executor.close()
+    return [skipped, all(torch.equal(p, before[name]) for name, p in executor.parameters().items())]

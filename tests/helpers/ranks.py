@@ -26,34 +26,49 @@ class RankAnswer:
 
     result: Any
     error: str | None = None  # class of the error
-    code: str | None = None
+    code: str | None = None  # of the error, or of the ended process
     message: str = ""
 
 
 class Ranks:
-    """``size`` processes in one gloo group; the store lives here, as under torchrun, and outlives any rank."""
+    """``size`` processes in one gloo group; the store lives here, as under torchrun, and outlives any rank.
 
-    def __init__(self, size: int, *, timeout_seconds: float = 120.0) -> None:
+    ``logs``: folder for what each rank writes to standard error, ``rank-<rank>.log``.
+    """
+
+    def __init__(self, size: int, *, timeout_seconds: float = 120.0, logs: Path | None = None) -> None:
+        self._logs = logs
         self.store = TCPStore("127.0.0.1", 0, None, True)
         self.processes = [self._start(rank, size, timeout_seconds) for rank in range(size)]
 
     def _start(self, rank: int, size: int, timeout_seconds: float) -> "subprocess.Popen[str]":
         environment = dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", PYTHONUNBUFFERED="1")
         arguments = [str(self.store.port), str(rank), str(size), str(timeout_seconds)]
-        return subprocess.Popen(
+        log = (self._logs / f"rank-{rank}.log").open("wb") if self._logs is not None else None
+        process = subprocess.Popen(
             [sys.executable, "-P", "-W", "error::UserWarning", "-m", "tests.helpers.rank_main", *arguments],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=log,
             text=True,
         )
+        if log is not None:
+            log.close()
+        return process
 
     def run(self, function: str, size: int | None = None, **arguments: Any) -> list[RankAnswer]:
         """Run ``function`` on the first ``size`` ranks; answers in the order of the ranks."""
         size = size if size is not None else len(self.processes)
         self.send(function, size, arguments)
         return [self.answer(rank) for rank in range(size)]
+
+    def results(self, function: str, size: int | None = None, **arguments: Any) -> list[Any]:
+        """As ``run``; no rank may raise."""
+        answers = self.run(function, size, **arguments)
+        assert [f"{answer.error}: {answer.message}" for answer in answers if answer.error] == []
+        return [answer.result for answer in answers]
 
     def send(self, function: str, size: int, arguments: Mapping[str, Any]) -> None:
         line = json.dumps({"case": function, "size": size, "arguments": arguments})
@@ -68,8 +83,11 @@ class Ranks:
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
-            return RankAnswer(None, "ended", str(process.wait(timeout=30)))
+            return RankAnswer(None, "ended", str(process.wait(timeout=30)), self.log(rank))
         return RankAnswer(**json.loads(line))
+
+    def log(self, rank: int) -> str:
+        return (self._logs / f"rank-{rank}.log").read_text() if self._logs is not None else ""
 
     def close(self) -> None:
         for process in self.processes:
