@@ -115,6 +115,31 @@ def test_several_updates_wait_only_for_their_own_sums() -> None:
     assert timeline.step_ns == 31
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_several_updates_equal_a_plain_recursion(seed: int) -> None:
+    """Asynchronous 1F1B on random lines, first and last layer tied now and then, everything priced at random."""
+    source = random.Random(seed)
+    p, m = source.randint(1, 4), source.randint(1, 5)
+    tied = ((0, p - 1),) if p > 1 and source.random() < 0.5 else ()
+    base = build_plan(make_parts([Line(p, p, m)], num_layers=p, tied=tied), "1f1b")
+    streams = []
+    for stream in base.streams:
+        words, count = list[str](), 0
+        for word in (word for word in stream.split(" ") if not set(word) & {"G", "U"}):
+            words.append(word)
+            if "B" in word:
+                stage = word.partition("B")[0]
+                words += [f"{stage}G{count}", f"{stage}U{count}"]
+                count += 1
+        streams.append(" ".join(words))
+    plan = with_streams(base, *streams)
+    prices = random_prices(source, plan)
+    timeline, plain = simulate(plan, prices), PlainTimes(plan.model_dump(mode="json"), prices)
+    for orders, events in zip(plain.facts.streams, timeline.events, strict=True):
+        assert [(e.start_ns, e.end_ns) for e in events] == [(plain.start_ns(o), plain.end_ns(o)) for o in orders]
+    assert timeline.step_ns == plain.step_ns()
+
+
 def test_a_message_lives_from_its_send_to_the_end_of_its_reader() -> None:
     """GPipe, 2 groups, 3 micro-batches, F 1 on the first, 10 on the second group, 7 bytes a message, nothing kept.
 
