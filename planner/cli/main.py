@@ -13,7 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from planner import __version__
-from planner.cli import check, cluster, profile, run, schema, search, serve, show, simulate, verify
+from planner.cli import check, cluster, profile, run, schedule, schema, search, serve, show, simulate, verify
 from planner.cli.exit_codes import DONE, INVALID, UNEXPECTED, exit_code
 from planner.cli.talk import error_lines, json_error, say
 from planner.errors import Fault, PlannerError
@@ -29,6 +29,7 @@ app = typer.Typer(
 )
 app.add_typer(profile.app, name="profile")
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(schedule.app, name="schedule")
 for command in (search.search, show.show, check.check, simulate.simulate, verify.verify, serve.serve, schema.schema):
     app.command()(command)
 app.command(context_settings=run.CONTEXT_SETTINGS)(run.run)

@@ -23,7 +23,7 @@ from planner.simulate.bounds import order_bound_ns
 from planner.simulate.simulate import simulate
 from planner.simulate.timeline import Timeline
 
-__all__ = ["GroupCost", "Measures", "Score", "best_score", "list_prices", "score_family", "score_lists", "shape_for"]
+__all__ = ["GroupCost", "Measures", "Score", "list_prices", "score_family", "score_lists", "shape_for"]
 
 _KEPT_BYTES = 2**20 * 3 * 5 * 7 * 9 * 11  # of a group's share: many parts of it are whole
 
@@ -46,6 +46,7 @@ class Measures(NamedTuple):
 
     step_ns: int
     bubble_units: float
+    bubble_share: float
     span_units: float
     memory_units: float
     messages: int
@@ -80,7 +81,7 @@ def score_family(spec: FamilySpec, shape: FamilyShape, cost: GroupCost, *, memor
         return Score(spec.name, None, error.message.removeprefix(f"{spec.name}: "))
     score = score_lists(spec.name, lists, cost, memory_units=memory_units)
     if spec.changes_results and score.reason is None:
-        return Score(spec.name, score.measures, "changes the results: weights are older than their gradients")
+        return Score(spec.name, score.measures, "changes results: stale weights")
     return score
 
 
@@ -90,7 +91,7 @@ def score_lists(name: str, lists: PlanLists, cost: GroupCost, *, memory_units: f
     prices = list_prices(plan, lists, cost)
     measures = _measures(plan, prices, cost, simulate(plan, prices))
     if memory_units is not None and measures.memory_units > memory_units:
-        reason = f"keeps {measures.memory_units:g} micro-batches, the limit is {memory_units:g}"
+        reason = f"memory {measures.memory_units:g} is above the limit {memory_units:g}"
         return Score(name, measures, reason)
     return Score(name, measures)
 
@@ -103,19 +104,6 @@ def list_prices(plan: Plan, lists: PlanLists, cost: GroupCost) -> PlanPrices:
     return layer_prices(plan, layers, message_ns=cost.link_ns)
 
 
-def best_score(scores: list[Score]) -> Score | None:
-    """The least bubble among the candidates; ties: less memory, fewer messages, the first."""
-
-    def key(measures: Measures) -> tuple[float, float, int]:
-        return measures.bubble_units, measures.memory_units, measures.messages
-
-    return min(
-        (score for score in scores if score.is_candidate),
-        key=lambda score: key(score.measures) if score.measures else (0, 0, 0),
-        default=None,
-    )
-
-
 def _measures(plan: Plan, prices: PlanPrices, cost: GroupCost, timeline: Timeline) -> Measures:
     ideal_ns = len(plan.micro_batches) * cost.work_ns
     assert timeline.peak_bytes is not None
@@ -126,6 +114,7 @@ def _measures(plan: Plan, prices: PlanPrices, cost: GroupCost, timeline: Timelin
     return Measures(
         step_ns=timeline.step_ns,
         bubble_units=units(timeline.step_ns),
+        bubble_share=timeline.bubble,
         span_units=units(max(_window_ns(timeline, group) for group in range(len(plan.groups)))),
         memory_units=max(timeline.peak_bytes) / _KEPT_BYTES,
         messages=_num_messages(plan, prices),

@@ -1,0 +1,43 @@
+"""What ``planner schedule`` shows: every family of the registry on one shape, best first, and one family's timeline."""
+
+from typing import NamedTuple
+
+from planner.errors import PlanError
+from planner.plan.plan import Plan
+from planner.schedules.families import FAMILIES, abstract_plan, family_lists
+from planner.schedules.family import FamilyShape
+from planner.simulate.scores import GroupCost, Score, list_prices, score_family, shape_for
+from planner.simulate.simulate import simulate
+from planner.simulate.timeline import Timeline
+
+__all__ = ["Drawn", "compared", "drawn"]
+
+
+class Drawn(NamedTuple):
+    """An abstract plan and its timeline."""
+
+    plan: Plan
+    timeline: Timeline
+
+
+def compared(shape: FamilyShape, cost: GroupCost, *, memory_units: float | None) -> list[Score]:
+    """Candidates by their bubble, then what is none, in the order of the registry where equal."""
+    scores = [score_family(spec, shape, cost, memory_units=memory_units) for spec in FAMILIES.values()]
+    return sorted(scores, key=_rank)
+
+
+def _rank(score: Score) -> tuple[bool, bool, float, float, int]:
+    found = score.measures
+    if found is None:
+        return (True, True, 0, 0, 0)
+    return (not score.is_candidate, False, found.bubble_units, found.memory_units, found.messages)
+
+
+def drawn(family: str, shape: FamilyShape, cost: GroupCost) -> Drawn:
+    """Raises ``PlanError`` (family) for an unknown name or a shape that the family refuses."""
+    spec = FAMILIES.get(family)
+    if spec is None:
+        raise PlanError(f"found family {family!r}, expected one of {', '.join(FAMILIES)}", code="family")
+    lists = family_lists(family, shape_for(spec, shape))
+    plan = abstract_plan(lists)
+    return Drawn(plan, simulate(plan, list_prices(plan, lists, cost)))
