@@ -21,6 +21,8 @@ from planner.schedules.interleaved import INTERLEAVED
 from planner.schedules.one_f_one_b import ONE_F_ONE_B
 from planner.schedules.slices import SEQ_1F1B, TERAPIPE
 from planner.schedules.updates import with_updates
+from planner.schedules.v_half import V_HALF
+from planner.schedules.v_min import V_MIN
 from planner.schedules.wave import WAVE
 from planner.schedules.zero_bubble import ZB_H1, ZB_H2
 from planner.schedules.zero_bubble_v import ZB_V
@@ -35,6 +37,8 @@ _SPECS = (
     ZB_H1,
     ZB_H2,
     ZB_V,
+    V_HALF,
+    V_MIN,
     WAVE,
     CHIMERA,
     BITPIPE,

@@ -36,6 +36,7 @@ class GreedyTask:
     ticks: Mapping[str, int]
     caps: Sequence[int]
     kept: Sequence[int]
+    pace: int = 0  # ticks between the forwards of a stage that reads nothing, at least
     detached: frozenset[tuple[int, int]] = frozenset()  # (reader, source)
     stage_ticks: Mapping[tuple[int, str], int] = field(default_factory=dict)  # where a stage differs from ``ticks``
 
@@ -123,7 +124,8 @@ class _Walk:
 
     def _ready(self, stage: int, operation: str, place: int) -> int | None:
         """When everything that it waits for has arrived; None while something has not been placed."""
-        task, latest = self.task, 0
+        task = self.task
+        latest = task.pace * place if operation == FORWARD and not task.reads[stage] else 0
         if operation == FORWARD:
             waits = [("F", source, delay) for source, delay in task.reads[stage].items()]
         elif operation == task.operations[stage][1]:
