@@ -6,12 +6,14 @@ the median of 20 steps. Prints a table; ``--markdown`` writes it to prediction_a
 """
 
 import argparse
+import json
 import os
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -91,6 +93,7 @@ class _Row(NamedTuple):
     predicted_ns: int
     statistic: str
     per_instruction_ns: int
+    cpu_share: float  # CPU time of the layers as profiled / CPU time of a step as measured, of both ranks
 
     @property
     def error_share(self) -> float:
@@ -100,14 +103,34 @@ class _Row(NamedTuple):
 def _compare(problem: Problem, family: str, number: int, *, steps: int) -> _Row:
     """Calibrate by two steps of one start of the plan, then predict the steps of another start."""
     plan = _plan(problem, family)
-    profiles = calibrate(problem, plan, _run(plan, _WARM_UP + 2)[_WARM_UP:])
-    measured_ns = statistics.median(timeline.step_ns for timeline in _run(plan, _WARM_UP + steps)[_WARM_UP:])
-    load = os.getloadavg()[0]
+    profiles = calibrate(problem, plan, _run(plan, 2).steps)
+    run, load = _run(plan, steps), os.getloadavg()[0]
     calibrated = replace(problem, profiles=profiles)
     bare_ns, predicted_ns = (simulate(plan, price_plan(plan, one)).step_ns for one in (problem, calibrated))
-    profile = profiles[0]
-    constant_ns = profile.overheads.per_instruction_ns
-    return _Row(family, number, load, measured_ns, bare_ns, predicted_ns, profile.statistic, constant_ns)
+    return _Row(
+        family=family,
+        run=number,
+        load=load,
+        measured_ns=statistics.median(timeline.step_ns for timeline in run.steps),
+        bare_ns=bare_ns,
+        predicted_ns=predicted_ns,
+        statistic=profiles[0].statistic,
+        per_instruction_ns=profiles[0].overheads.per_instruction_ns,
+        cpu_share=sum(_predicted_cpu_ns(problem, plan)) / sum(run.cpu_ns),
+    )
+
+
+def _predicted_cpu_ns(problem: Problem, plan: Plan) -> list[int]:
+    """By group: process CPU time of the layers of a step; it does not depend on what else the machine does."""
+    profile = problem.profiles[0]
+    shape = (_SAMPLES, _SEQUENCE)
+    found = []
+    for stage in plan.stages:
+        points = [p for n in stage.layers for p in profile.points_of(n)]
+        exact = [p for p in points if (p.micro_batch_size, p.sequence_length) == shape]
+        operations = [o for p in exact for o in (p.forward, p.backward) if o is not None]
+        found.append(_MICRO_BATCHES * sum(o.cpu_median_ns or 0 for o in operations))
+    return found
 
 
 def _measure_problem(chosen: argparse.Namespace) -> Problem:
@@ -144,8 +167,16 @@ def _plan(problem: Problem, family: str) -> Plan:
     return build_plan(parts, "1f1b" if family == "1f1b" else "gpipe")
 
 
-def _run(plan: Plan, steps: int) -> list[Timeline]:
-    """Two fresh processes; the timelines of all steps."""
+class _Run(NamedTuple):
+    """One start of a plan: the steps after the warm-up, and the CPU time that each rank spent in one."""
+
+    steps: list[Timeline]
+    cpu_ns: list[float]
+
+
+def _run(plan: Plan, num_steps: int) -> _Run:
+    """Two fresh processes."""
+    steps = _WARM_UP + num_steps
     with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -159,7 +190,9 @@ def _run(plan: Plan, steps: int) -> list[Timeline]:
         if any(statuses):
             raise SystemExit("a rank failed")
         record = read_document(record_path.read_bytes(), RunRecord)
-    return [recorded_timeline(plan, step) for step in record.steps]
+        cpu = [json.loads(Path(f"{record_path}.{rank}").read_bytes()) for rank in range(2)]
+    timelines = [found for step in record.steps if (found := recorded_timeline(plan, step)) is not None]
+    return _Run(timelines[_WARM_UP:], [statistics.median(one[_WARM_UP:]) for one in cpu])
 
 
 def _run_rank(plan_path: Path, record_path: Path, num_steps: int) -> int:
@@ -180,14 +213,17 @@ def _run_rank(plan_path: Path, record_path: Path, num_steps: int) -> int:
         lambda parameters: torch.optim.AdamW(parameters, lr=1e-4),
     )
     values = torch.Generator().manual_seed(1)
-    steps = []
+    steps, cpu_ns = [], []
     for number in range(num_steps):
         batch = torch.randint(0, 2048, (_SAMPLES * _MICRO_BATCHES, _SEQUENCE + 1), generator=values)
+        started_ns = time.process_time_ns()
         result = executor.step((batch[:, :-1].contiguous(), batch[:, 1:].contiguous()))
+        cpu_ns.append(time.process_time_ns() - started_ns)
         steps.append(recorded_step(plan, number, timeline=result.timeline, loss=result.loss))
     if dist.get_rank() == 0:
         record = RunRecord(schema_version="run/1", plan=plan.digest, num_ranks=2, steps=tuple(steps))
         record_path.write_bytes(document_bytes(record))
+    Path(f"{record_path}.{dist.get_rank()}").write_text(json.dumps(cpu_ns), encoding="utf-8")
     executor.close()
     dist.destroy_process_group()
     return 0
@@ -200,6 +236,7 @@ def _line(row: _Row) -> str:
     cells = [row.family, str(row.run), f"{row.load:.1f}", measured]
     cells += [bare, f"{100 * (row.bare_ns / row.measured_ns - 1):+.1f} %"]
     cells += [row.statistic.removesuffix("_ns"), constant, predicted, f"{100 * row.error_share:+.1f} %"]
+    cells.append(f"{100 * (row.cpu_share - 1):+.1f} %")
     return f"| {' | '.join(cells)} |"
 
 
@@ -209,12 +246,11 @@ def _report(rows: list[_Row], problem: Problem) -> str:
         f"`python -P benchmarks/{Path(__file__).name}` on {profile.device.kind}, {os.cpu_count()} cores, torch "
         f"{profile.provenance.torch}; {sum(layer.num_params for layer in profile.layers):,} parameters, "
         f"{_MICRO_BATCHES} micro-batches of {_SAMPLES} x {_SEQUENCE} tokens, 2 ranks with one thread each. "
-        "Error = predicted / measured - 1; measured = median of a run's steps."
+        "Error = predicted / measured - 1; measured = median of a run's steps; CPU time = error of the "
+        "layers' CPU time against that of the steps, which no other program disturbs."
     )
-    header = (
-        "| schedule | run | load | measured | uncalibrated | error | statistic | an instruction | calibrated | error |"
-    )
-    lines = ["# Predicted against measured", "", facts, "", header, "|---" * 10 + "|", *map(_line, rows), ""]
+    header = "| schedule | run | load | measured | uncalibrated | error | statistic | an instruction | calibrated | error | CPU time |"
+    lines = ["# Predicted against measured", "", facts, "", header, "|---" * 11 + "|", *map(_line, rows), ""]
     for family in dict.fromkeys(row.family for row in rows):
         errors = [abs(row.error_share) for row in rows if row.family == family]
         lines.append(

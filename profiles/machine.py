@@ -56,7 +56,7 @@ def device_lock(folder: Path | None = None) -> Iterator[None]:
     """
     path = (folder or Path(tempfile.gettempdir())) / "parallel-planner-profiler.lock"
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = _opened(path)
     except OSError as error:
         raise DeviceError(f"cannot open the lock {path}: {error.strerror}", code="lock_failed") from None
     try:
@@ -68,3 +68,11 @@ def device_lock(folder: Path | None = None) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    """For reading, which is enough to lock; a file of another user may be opened but not created."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from planner.problem.workload import Optimizer
+from planner.problem.workload import Optimizer, Precision
 from profiles.protocol import Grid, Job
 from profiles.source import ModelSource
 from profiles.tasks import Tasks
@@ -14,11 +14,11 @@ from profiles.work import LayerTask, UpdateTask, clock_of
 CPU = torch.device("cpu")
 
 
-def job(factory: str, *, optimizer: Optimizer = "adamw") -> Job:
+def job(factory: str, *, optimizer: Optimizer = "adamw", precision: Precision = "fp32") -> Job:
     return Job(
         source=ModelSource(factory=factory, folder=str(Path(__file__).parent)),
         grid=Grid(micro_batch_sizes=(1, 2), sequence_lengths=(4, 8)),
-        precision="fp32",
+        precision=precision,
         optimizer=optimizer,
         rank=0,
         num_ranks=1,
@@ -45,6 +45,14 @@ def test_every_task_runs_and_takes_time() -> None:
         assert timing.backward_ns > 0
     for number in range(tasks.num_layer_tasks, tasks.num_layer_tasks + 3):
         assert tasks.task(number).run(clock_of(CPU)).forward_ns > 0
+
+
+def test_a_model_is_measured_in_the_precision_asked_for() -> None:
+    tasks = Tasks(job("tests.helpers.models:llama", precision="bf16"), CPU)
+    assert {parameter.dtype for parameter in tasks.model.parameters()} == {torch.bfloat16}
+    for number in (0, 4, 8):
+        assert tasks.task(number).run(clock_of(CPU)).backward_ns > 0
+    assert tasks.memory(4).output_bytes == 1 * 4 * 32 * 2  # two bytes a value
 
 
 def test_only_layers_after_the_first_give_an_input_gradient_and_only_the_last_has_the_loss() -> None:
