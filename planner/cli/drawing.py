@@ -1,10 +1,12 @@
 """A timeline drawn with characters: one line a group, time from left to right.
 
-An instruction fills the cells that it covers: its operation and number, then dashes (``F12---``). A cell that no
-instruction covers for its larger part is a dot. Where instructions are shorter than a cell, the one that covers most
-of it is shown.
+An instruction fills the cells that it covers: its operation and number, then dashes (``F12---``), and its slice where
+its micro-batch has several (``F12.1-``). Of a group with several stages every second one has small letters (``f12--``).
+A cell that no instruction covers for its larger part is a dot. Where instructions are shorter than a cell, the one that
+covers most of it is shown.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -48,6 +50,7 @@ def group_line(events: Sequence[Event], *, columns: int, step_ns: int) -> str:
 
 def _cells(events: Sequence[Event], columns: int, step_ns: int) -> list[_Cell]:
     owners = _owners(events, columns, step_ns)
+    labels = _labels(events, owners)
     cells: list[_Cell] = []
     place = 0
     for column, owner in enumerate(owners):
@@ -55,23 +58,24 @@ def _cells(events: Sequence[Event], columns: int, step_ns: int) -> list[_Cell]:
             cells.append(_Cell(_IDLE, ""))
             continue
         place = place + 1 if column and owners[column - 1] == owner else 0
-        instruction = events[owner].instruction
-        label = f"{instruction.operation}{instruction.number}"
-        cells.append(_Cell(label[place] if place < len(label) else "-", instruction.operation))
-    return _without_cut_numbers(cells, owners, events)
-
-
-def _without_cut_numbers(cells: list[_Cell], owners: Sequence[int | None], events: Sequence[Event]) -> list[_Cell]:
-    """Where a number does not fit whole, the operation alone stands: F1 must not be the beginning of F12."""
-    room = [owners.count(number) for number in range(len(events))] if len(events) <= len(owners) * 2 else []
-    for column, owner in enumerate(owners):
-        if owner is None or not room:
-            continue
-        instruction = events[owner].instruction
-        if room[owner] < len(f"{instruction.operation}{instruction.number}"):
-            first = column == 0 or owners[column - 1] != owner
-            cells[column] = _Cell(instruction.operation if first else "-", instruction.operation)
+        label = labels[owner]
+        cells.append(_Cell(label[place] if place < len(label) else "-", events[owner].instruction.operation))
     return cells
+
+
+def _labels(events: Sequence[Event], owners: Sequence[int | None]) -> dict[int, str]:
+    """Of each event that is seen: its letter, small for every second stage of the group, and its number if it fits."""
+    order = {stage: place for place, stage in enumerate(sorted({event.instruction.stage for event in events}))}
+    sliced = {event.instruction.number for event in events if event.instruction.slice}
+    labels = {}
+    for owner, room in Counter(owners).items():
+        if owner is not None:
+            operation, stage, number, part = events[owner].instruction
+            letter = operation.lower() if order[stage] % 2 else operation
+            texts = (f"{number}.{part}", str(number)) if number in sliced else (str(number),)
+            # whole or not at all: F1 is not the beginning of F12
+            labels[owner] = letter + next((text for text in texts if len(text) < room), "")
+    return labels
 
 
 def _owners(events: Sequence[Event], columns: int, step_ns: int) -> list[int | None]:

@@ -18,6 +18,10 @@ from planner.units import time_text
 __all__ = ["families_json", "families_table", "scores_json", "scores_tables", "timeline_tables"]
 
 _OPTION_OF_FIELD = {"num_stages": "--stages", "num_slices": "--slices"}
+_LEGEND = (
+    "F forward, B backward; split: I gradient of the input, W of the weights; R recompute, U update\n"
+    "small letters: every second stage of a group; a number is a micro-batch, .1 its slice; dots: idle"
+)
 _NUMBERS = ("bubble_units", "span_units", "memory_units", "messages", "bound_units", "weight_copies", "step_ns")
 
 
@@ -136,4 +140,4 @@ def timeline_tables(family: str, found: Drawn, cost: GroupCost) -> list[Renderab
     stale = max(staleness(plan))
     if stale:
         facts.append(("results", f"change: weights are up to {counted(stale, 'update')} older than their gradients"))
-    return [facts_table(family, facts), "", draw_timeline(timeline, width=terminal_columns())]
+    return [facts_table(family, facts), "", draw_timeline(timeline, width=terminal_columns()), "", _LEGEND]

@@ -23,6 +23,28 @@ def test_two_equal_operations_side_by_side_stay_apart() -> None:
     assert group_line(events, columns=6, step_ns=60) == "F0-F1-"
 
 
+def test_every_second_stage_of_a_group_has_small_letters() -> None:
+    """A V: stages 2 and 5; a wave: stages 0, 3, 4, 7."""
+    v = [
+        Event(Instruction("F", 2, 1), 0, 10),
+        Event(Instruction("F", 5, 1), 10, 20),
+        Event(Instruction("I", 5, 1), 20, 30),
+    ]
+    assert group_line(v, columns=6, step_ns=30) == "F1f1i1"
+    wave = [Event(Instruction("F", stage, 0), 10 * n, 10 * n + 10) for n, stage in enumerate((0, 3, 4, 7))]
+    assert group_line(wave, columns=8, step_ns=40) == "F0f0F0f0"
+
+
+def test_a_slice_is_named_where_it_fits() -> None:
+    """Micro-batch 3 has two slices, micro-batch 4 one."""
+    events = [
+        Event(Instruction("F", 0, 3, 0), 0, 40),
+        Event(Instruction("F", 0, 3, 1), 40, 70),
+        Event(Instruction("F", 0, 4, 0), 70, 120),
+    ]
+    assert group_line(events, columns=12, step_ns=120) == "F3.0F3-F4---"
+
+
 def test_of_several_instructions_in_a_cell_the_longest_is_shown() -> None:
     events = [event("F0", 0, 2), event("B0", 2, 10)]
     assert group_line(events, columns=1, step_ns=10) == "B"
