@@ -246,8 +246,9 @@ def _report(rows: list[_Row], problem: Problem) -> str:
         f"`python -P benchmarks/{Path(__file__).name}` on {profile.device.kind}, {os.cpu_count()} cores, torch "
         f"{profile.provenance.torch}; {sum(layer.num_params for layer in profile.layers):,} parameters, "
         f"{_MICRO_BATCHES} micro-batches of {_SAMPLES} x {_SEQUENCE} tokens, 2 ranks with one thread each. "
-        "Load = processes that wanted a core in the last minute. Error = predicted / measured - 1; measured = median of a run's steps; CPU time = error of the "
-        "layers' CPU time against that of the steps, which no other program disturbs."
+        "Load = processes that wanted a core in the last minute. Error = predicted / measured - 1; measured = median "
+        "of a run's steps; CPU time = error of the layers' CPU time against that of the steps, which no other program "
+        "disturbs much."
     )
     names = "schedule, run, load, measured, uncalibrated, error, statistic, an instruction, calibrated, error, CPU time"
     header = f"| {names.replace(', ', ' | ')} |"

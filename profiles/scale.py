@@ -10,7 +10,7 @@ from fractions import Fraction
 from planner.errors import ProblemError
 from planner.problem.canonical import document_bytes
 from planner.problem.contract import LongestDuration
-from planner.problem.profile import Measurement, ModelProfile, Point, Statistics
+from planner.problem.profile import Device, Measurement, ModelProfile, Overheads, Point, Statistics
 from planner.problem.reading import read_document
 
 __all__ = ["scale_profile"]
@@ -35,33 +35,36 @@ def scale_profile(
     measurements = tuple(_measurement(one, profile, exact, usable_bytes) for one in profile.measurements)
     if any(not one.points for one in measurements):
         raise ProblemError("a layer has only shapes that did not fit the old device", code="no_usable_shape")
-    limit = usable_bytes or profile.device.usable_bytes
-    overheads = profile.overheads
     scaled = profile.model_copy(
         update={
             "provenance": profile.provenance.model_copy(update={"scaled_from": profile.device.kind}),
-            "device": profile.device.model_copy(
-                update={
-                    "kind": device_kind,
-                    "usable_bytes": limit,
-                    "total_bytes": max(limit, profile.device.total_bytes if usable_bytes is None else limit),
-                    "peak_flops_per_s": None,
-                    "identity": None,
-                    "other_processes": None,
-                }
-            ),
+            "device": _device(profile.device, device_kind, usable_bytes),
             "measurements": measurements,
-            "overheads": overheads.model_copy(
-                update={
-                    name: _scaled(getattr(overheads, name), exact)
-                    for name in ("per_instruction_ns", "update_ns_per_million_params", "update_ns")
-                }
-            ),
+            "overheads": _overheads(profile.overheads, exact),
             "calibration": (),
         }
     )
     # a copy is not checked, and keeps what the first one has worked out of itself (its digest): read it anew
     return read_document(document_bytes(scaled), ModelProfile)
+
+
+def _device(device: Device, kind: str, usable_bytes: int | None) -> Device:
+    limit = usable_bytes or device.usable_bytes
+    return device.model_copy(
+        update={
+            "kind": kind,
+            "usable_bytes": limit,
+            "total_bytes": device.total_bytes if usable_bytes is None else limit,
+            "peak_flops_per_s": None,
+            "identity": None,
+            "other_processes": None,
+        }
+    )
+
+
+def _overheads(overheads: Overheads, factor: Fraction) -> Overheads:
+    names = ("per_instruction_ns", "update_ns_per_million_params", "update_ns")
+    return overheads.model_copy(update={name: _scaled(getattr(overheads, name), factor) for name in names})
 
 
 def _measurement(
