@@ -2,9 +2,10 @@
 
 from typing import NamedTuple
 
-from planner.errors import PlanError
+import typer
+
 from planner.plan.plan import Plan
-from planner.schedules.families import FAMILIES, abstract_plan, family_lists
+from planner.schedules.families import FAMILIES, abstract_plan
 from planner.schedules.family import FamilyShape
 from planner.simulate.scores import GroupCost, Score, list_prices, score_family, shape_for
 from planner.simulate.simulate import simulate
@@ -34,10 +35,15 @@ def _rank(score: Score) -> tuple[bool, bool, float, float, int]:
 
 
 def drawn(family: str, shape: FamilyShape, cost: GroupCost) -> Drawn:
-    """Raises ``PlanError`` (family) for an unknown name or a shape that the family refuses."""
+    """Raises ``typer.BadParameter`` for an unknown name or a shape that the family refuses."""
     spec = FAMILIES.get(family)
     if spec is None:
-        raise PlanError(f"found family {family!r}, expected one of {', '.join(FAMILIES)}", code="family")
-    lists = family_lists(family, shape_for(spec, shape))
+        message = f"found {family!r}, expected one of {', '.join(FAMILIES)}"
+        raise typer.BadParameter(message, param_hint="FAMILY")
+    own_shape = shape_for(spec, shape)
+    reason = spec.refusal(own_shape)
+    if reason is not None:
+        raise typer.BadParameter(f"{family}: {reason}", param_hint="FAMILY")
+    lists = spec.lists(own_shape)
     plan = abstract_plan(lists)
     return Drawn(plan, simulate(plan, list_prices(plan, lists, cost)))
