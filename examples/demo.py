@@ -78,7 +78,7 @@ class Demo:
     def _measure(self) -> None:
         headline("1. measure the layers on both ranks at once, then the link between the ranks")
         print(f"A rank may use {USABLE}: too little for the whole model, so a plan has to split it.")
-        sizes = ["--micro-batch", "1,2,4", "--sequence", str(TOKENS), "--time-limit", "20s"]
+        sizes = ["--micro-batch", "1,2,4", "--sequence", str(TOKENS), "--time-limit", "15s"]
         ranks = ["--ranks", str(NUM_RANKS), "--usable", USABLE, "--force"]
         factory = "examples.llama:build_model"
         self._planner("profile", "run", factory, *sizes, *ranks, "-o", self._file("profile.json"), limit_s=180)
