@@ -14,14 +14,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from planner.cutting.cut import cut_model
+from planner.cutting.layer import CutLayer, CutModel
 from planner.errors import ExecutorError, OutputError
 from planner.executor import executor as executor_module
+from planner.executor import facts as facts_module
 from planner.executor import preparation
 from planner.executor.executor import Executor
 from planner.plan.graph import LayerGraph, Node
 from planner.plan.mesh import Mesh
 from planner.plan.plan import MicroBatch, Plan, Stage
 from planner.problem.options import Family
+from planner.problem.profile import Reads
 from planner.schedules.build import PlanParts, build_plan
 from tests.helpers.documents import digest_of
 
@@ -155,6 +158,11 @@ def make_model(name: str, device: str = "cpu", num_blocks: int = NUM_LAYERS - 2)
     return model.eval()
 
 
+def make_graph(model: nn.Module) -> LayerGraph:
+    cut = cut_model(model)
+    return LayerGraph(model=cut.fingerprint, num_layers=len(cut.layers), tied=tuple(tied.layers for tied in cut.tied))
+
+
 def make_plan(
     model: nn.Module,
     *,
@@ -166,10 +174,10 @@ def make_plan(
     recompute: Iterable[int] = (),
     restore: bool = False,
     tokens: int = TOKENS,
+    graph: LayerGraph | None = None,
 ) -> Plan:
     """A plan for ``model`` from lists as in ``CASES``; the layers ``recompute`` drop their activations."""
-    cut = cut_model(model)
-    graph = LayerGraph(model=cut.fingerprint, num_layers=len(cut.layers), tied=tuple(tied.layers for tied in cut.tied))
+    graph = graph or make_graph(model)
     dropped = set(recompute)
 
     def stage(group: int, first: int, end: int, data: int) -> Stage:
@@ -407,3 +415,76 @@ def not_finite(group: Any) -> list[bool]:
     skipped = executor.step(make_batch(0)).skipped
     executor.close()
     return [skipped, all(torch.equal(p, before[name]) for name, p in executor.parameters().items())]
+
+
+class Mix(nn.Module):
+    """Reads two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = nn.Linear(4, 4)
+        self.right = nn.Linear(4, 4)
+
+    def forward(self, one: Tensor, other: Tensor) -> Tensor:
+        return torch.tanh(self.left(one)) * self.right(other)
+
+
+SKIPS = (Reads(layer=2, sources=(0, 1)), Reads(layer=3, sources=(2,), detached=(1,)))
+SKIP_CASES: dict[str, dict[str, Any]] = {
+    "two tensors over one border": {"groups": [[0], [1]], "stages": [(0, 0, 2, 1), (1, 2, 4, 1)]},
+    "a border that skips a stage": {"groups": [[0], [1], [2]], "stages": [(0, 0, 1, 1), (1, 1, 2, 1), (2, 2, 4, 1)]},
+    "meshes of 2 and 1": {"groups": [[0, 1], [2]], "stages": [(0, 0, 2, 2), (1, 2, 4, 1)]},
+    "stages of one rank": {"groups": [[0]], "stages": [(0, 0, 1, 1), (0, 1, 2, 1), (0, 2, 3, 1), (0, 3, 4, 1)]},
+}
+
+
+def make_skip_model() -> nn.ModuleList:
+    """Layer 2 reads layers 0 and 1; layer 3 reads 2, and 1 without a gradient."""
+    torch.manual_seed(4)
+    return nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4), Mix(), Mix()])
+
+
+def cut_skip_model(model: nn.Module, cut: object = None) -> CutModel:
+    """What a cutter that knows graphs would give."""
+    assert isinstance(model, nn.ModuleList)
+    layers = tuple(
+        CutLayer(
+            id=str(number),
+            kind="other",
+            module=module,
+            parameters={f"{number}.{name}": parameter for name, parameter in module.named_parameters()},
+            buffers={},
+            local_names={f"{number}.{name}": (name,) for name, _ in module.named_parameters()},
+            fingerprint=digest_of(f"layer {number}"),
+            causal=True,
+            splittable=True,
+        )
+        for number, module in enumerate(model)
+    )
+    return CutModel(layers, SKIPS, (), {}, digest_of("skips"), tuple(layer.id for layer in layers))
+
+
+def skip_gradients(group: Any, *, case: dict[str, Any], folder: str) -> float:
+    """One step of the skip model; gradients in ``gradients-<rank>``."""
+    model = make_skip_model()
+    graph = LayerGraph(model=digest_of("skips"), num_layers=4, reads=SKIPS)
+    route = list(range(len(case["stages"])))
+    family: Family = "gpipe" if len(case["groups"]) == len(route) else "interleaved"
+    batches = [(0, 3), (0, 2)]
+    plan = make_plan(model, family=family, routes=[route], batches=batches, tokens=3, graph=graph, **case)
+    ours = facts_module.cut_model
+    try:
+        facts_module.cut_model = cut_skip_model
+        executor = Executor(plan, model, squares, Tensor.numel, adamw, process_group=group, emulate=True)
+    finally:
+        facts_module.cut_model = ours
+    loss = executor.step(skip_batch()).loss
+    executor.close()
+    gradients = {name: p.grad.clone() for name, p in executor.parameters().items() if p.grad is not None}
+    save_file(gradients, Path(folder) / f"gradients-{executor.rank}")
+    return loss
+
+
+def skip_batch() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(6)
+    return torch.randn(5, 3, 4, generator=generator), torch.randn(5, 3, 4, generator=generator)
