@@ -5,7 +5,7 @@ The place in the stream is not repeated here: an instruction also waits for the 
 
 from collections import defaultdict
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal, NamedTuple
 
 from planner.plan.instruction import BACKWARDS, Instruction, Operation, Visit
@@ -60,8 +60,7 @@ class Dependencies:
 
     def first_backward(self, visit: Visit) -> Instruction | None:
         """Its B, else its I, else its W; None for a visit that only goes forward."""
-        found = self._operations[visit]
-        operation: Operation | None = next((operation for operation in BACKWARDS if operation in found), None)
+        operation = _first_backward_of(self._operations[visit])
         return None if operation is None else Instruction(operation, *visit)
 
     def last_backward(self, visit: Visit) -> Instruction | None:
@@ -141,6 +140,12 @@ class Dependencies:
         """One update a step: G of all stages (gradient norm). Several: G of the stages that share a weight."""
         stages = self.updated_stages if self.num_updates == 1 else self._sharers[instruction.stage]
         return tuple(Wait("sum", Instruction("G", stage, instruction.number)) for stage in stages)
+
+
+@cache
+def _first_backward_of(text: str) -> Operation | None:
+    """Of a visit's operations; there are few different texts."""
+    return next((operation for operation in BACKWARDS if operation in text), None)
 
 
 def _route_neighbours(plan: Plan, route: tuple[int, ...], gives_back: frozenset[int]) -> dict[int, Neighbours]:
