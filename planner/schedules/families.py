@@ -17,12 +17,14 @@ from planner.schedules.chimera import CHIMERA
 from planner.schedules.dualpipe_v import DUALPIPE_V
 from planner.schedules.family import FamilyShape, FamilySpec, PlanLists
 from planner.schedules.gpipe import BREADTH_FIRST, GPIPE
+from planner.schedules.helixpipe import HELIXPIPE, HELIXPIPE_TWO_FOLD
 from planner.schedules.interleaved import INTERLEAVED
 from planner.schedules.one_f_one_b import ONE_F_ONE_B
 from planner.schedules.slices import SEQ_1F1B, TERAPIPE
 from planner.schedules.updates import with_updates
 from planner.schedules.v_half import V_HALF
 from planner.schedules.v_min import V_MIN
+from planner.schedules.vocabulary import VOCABULARY_ONE_BARRIER, VOCABULARY_TWO_BARRIERS
 from planner.schedules.wave import WAVE
 from planner.schedules.zero_bubble import ZB_H1, ZB_H2
 from planner.schedules.zero_bubble_v import ZB_V
@@ -43,8 +45,12 @@ _SPECS = (
     CHIMERA,
     BITPIPE,
     DUALPIPE_V,
+    HELIXPIPE,
+    HELIXPIPE_TWO_FOLD,
     TERAPIPE,
     SEQ_1F1B,
+    VOCABULARY_ONE_BARRIER,
+    VOCABULARY_TWO_BARRIERS,
     ASYNCHRONOUS_1F1B,
 )
 

@@ -15,9 +15,19 @@ from planner.errors import PlanError
 from planner.plan.instruction import FORWARD, Instruction, Operation
 from planner.schedules.shape import Streams
 
-__all__ = ["GreedyTask", "Key", "Ordered", "chain", "list_schedule"]
+__all__ = ["Delay", "GreedyTask", "Key", "Ordered", "chain", "list_schedule"]
 
 Key = Callable[[Instruction], tuple[int, ...]]
+
+
+class Delay(NamedTuple):
+    """Ticks that an output takes to its reader, and the gradient back."""
+
+    forward: int
+    backward: int
+
+
+_NO_DELAY = Delay(0, 0)
 
 
 @dataclass(frozen=True)
@@ -25,20 +35,21 @@ class GreedyTask:
     """What has to be ordered; every stage is on one route.
 
     ``operations``: of each stage, the forward first, then its backwards in order: ``FB``, ``FIW``, ``FI``, ``FW``.
-    ``batches``: of each stage, its micro-batches in order. ``reads``: of each stage, (stage, delay) of what it reads;
-    the gradient takes the same delay back, unless the pair is in ``detached``. ``caps``: of each group, most kept.
+    ``batches``: of each stage, its micro-batches in order. ``reads``: of each stage, the stages that it reads; they get
+    gradient back unless (reader, source) is in ``detached``. ``caps``: of each group, most kept.
     """
 
     groups: Sequence[int]
     operations: Sequence[str]
     batches: Sequence[Sequence[int]]
-    reads: Sequence[Mapping[int, int]]
+    reads: Sequence[Sequence[int]]
     ticks: Mapping[str, int]
     caps: Sequence[int]
     kept: Sequence[int]
     pace: int = 0  # ticks between the forwards of a stage that reads nothing, at least
     detached: frozenset[tuple[int, int]] = frozenset()  # (reader, source)
     stage_ticks: Mapping[tuple[int, str], int] = field(default_factory=dict)  # where a stage differs from ``ticks``
+    delays: Mapping[tuple[int, int], Delay] = field(default_factory=dict)  # (reader, source); none where left out
 
     @property
     def num_groups(self) -> int:
@@ -52,9 +63,9 @@ class Ordered(NamedTuple):
     end: int
 
 
-def chain(num_stages: int, *, first: int = 0) -> list[dict[int, int]]:
-    """Stages that read the one before, without delay; numbered from ``first``."""
-    return [{first + stage - 1: 0} if stage else {} for stage in range(num_stages)]
+def chain(num_stages: int, *, first: int = 0) -> list[list[int]]:
+    """Stages that read the one before; numbered from ``first``."""
+    return [[first + stage - 1] if stage else [] for stage in range(num_stages)]
 
 
 def list_schedule(task: GreedyTask, key: Key) -> Ordered:
@@ -127,10 +138,11 @@ class _Walk:
         task = self.task
         latest = task.pace * place if operation == FORWARD and not task.reads[stage] else 0
         if operation == FORWARD:
-            waits = [("F", source, delay) for source, delay in task.reads[stage].items()]
+            waits = [("F", source, self._delay(stage, source).forward) for source in task.reads[stage]]
         elif operation == task.operations[stage][1]:
-            readers = self._readers[stage].items()
-            waits = [("F", stage, 0), *((task.operations[reader][1], reader, delay) for reader, delay in readers)]
+            waits = [("F", stage, 0)]
+            for reader in self._readers[stage]:
+                waits.append((task.operations[reader][1], reader, self._delay(reader, stage).backward))
         else:
             waits = [(task.operations[stage][1], stage, 0)]
         for before, source, delay in waits:
@@ -139,6 +151,9 @@ class _Walk:
                 return None
             latest = max(latest, end + delay)
         return latest
+
+    def _delay(self, reader: int, source: int) -> Delay:
+        return self.task.delays.get((reader, source), _NO_DELAY)
 
     def _place(self, candidate: _Candidate, group: int) -> None:
         task, instruction = self.task, candidate.instruction
@@ -159,13 +174,13 @@ class _Walk:
             self._look(other)
 
 
-def _readers(task: GreedyTask) -> list[dict[int, int]]:
-    """Of each stage: (stage, delay) of what gives it gradient."""
-    found: list[dict[int, int]] = [{} for _ in task.groups]
+def _readers(task: GreedyTask) -> list[list[int]]:
+    """Of each stage: what gives it gradient."""
+    found: list[list[int]] = [[] for _ in task.groups]
     for reader, sources in enumerate(task.reads):
-        for source, delay in sources.items():
+        for source in sources:
             if (reader, source) not in task.detached:
-                found[source][reader] = delay
+                found[source].append(reader)
     return found
 
 
