@@ -2,6 +2,8 @@
 
 import importlib.util
 import random
+import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -141,3 +143,24 @@ def test_a_deadlock_is_named_by_every_sweep() -> None:
             simulate(blocked, prices, sweep=sweep)
         messages.append(found.value.message)
     assert messages[0] == messages[1]
+
+
+def least_cpu_seconds(call: Callable[[], object]) -> float:
+    """Of three calls; CPU time, which other work on the machine hardly changes."""
+    found = []
+    for _ in range(3):
+        before = time.process_time()
+        call()
+        found.append(time.process_time() - before)
+    return min(found)
+
+
+def test_the_largest_wave_is_swept_quickly_and_by_both_alike() -> None:
+    """786,432 instructions over arrays: measured 0.36 s plain, 0.006 s compiled; asked for: 2 s and 0.2 s."""
+    plan = wave_plan(64, 256, 1024)
+    prices = make_prices(plan, lambda stage: VisitPrice(90 + stage, 0, 100, 80), message_ns=lambda a, b: 7)
+    program = make_program(plan, instruction_arrays(plan, prices), prices)
+    assert program.num_instructions == 786_432
+    assert_equal(plain_sweep(program), compiled_sweep(program))
+    assert least_cpu_seconds(lambda: plain_sweep(program)) <= 2
+    assert least_cpu_seconds(lambda: compiled_sweep(program)) <= 0.2
