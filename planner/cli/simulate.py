@@ -1,7 +1,7 @@
 """``planner simulate``: what a plan would take on a problem, without a search."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -32,6 +32,15 @@ def simulate(
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE", help="Write the timeline for Perfetto or Chrome.")
     ] = None,
+    shared_adapters: Annotated[
+        bool, typer.Option("--shared-adapters", help="Messages that leave, or enter, one node wait for each other.")
+    ] = False,
+    draws: Annotated[
+        int, typer.Option("--draws", min=0, max=100_000, metavar="N", help="Also N steps with noisy durations.")
+    ] = 0,
+    spread: Annotated[
+        float, typer.Option("--spread", min=0, max=1, metavar="X", help="Standard deviation of the noise, 0.05 = 5 %.")
+    ] = 0.05,
     force: ForceOption = False,
     json_output: JsonOption = False,
 ) -> None:
@@ -40,6 +49,7 @@ def simulate(
     from planner.cli.output import Destination, check_destination, emit, emit_json, show_tables
     from planner.cli.problem_files import read_problem
     from planner.costs.price import price_plan
+    from planner.simulate.links import node_adapters, simulate_on_links
     from planner.simulate.simulate import simulate as simulate_plan
 
     destination = Destination(trace, force)
@@ -47,14 +57,42 @@ def simulate(
     plan = read_plan(plan_file)
     prices = price_plan(plan, read_problem(profiles, cluster, workload))
     timeline = simulate_plan(plan, prices)
+    if shared_adapters:
+        timeline = simulate_on_links(plan, prices, node_adapters(plan))
+    steps = _drawn_steps(plan, prices, draws, spread) if draws else None
     if trace is not None:
         from planner.simulate.trace import chrome_trace
 
         emit(chrome_trace(plan, timeline), destination)
     if json_output:
-        emit_json(_as_json(plan, prices, timeline))
+        emit_json(_as_json(plan, prices, timeline) | ({} if steps is None else {"drawn": steps._asdict()}))
     else:
-        show_tables(*_tables(plan, prices, timeline))
+        show_tables(*_tables(plan, prices, timeline, steps))
+
+
+class _DrawnSteps(NamedTuple):
+    """Of all draws."""
+
+    num_draws: int
+    spread: float
+    median_ns: int
+    percentile_95_ns: int
+    longest_ns: int
+
+
+def _drawn_steps(plan: "Plan", prices: "PlanPrices", num_draws: int, spread: float) -> _DrawnSteps:
+    """Every duration times its own log-normal factor; adapters are not shared in draws."""
+    import numpy as np
+
+    from planner.simulate.arrays import instruction_arrays
+    from planner.simulate.batch import ProgramBatch, noise_draws
+    from planner.simulate.program import make_program
+
+    arrays = instruction_arrays(plan, prices)
+    batch = ProgramBatch(make_program(plan, arrays, prices), num_groups=len(plan.groups))
+    steps_ns = batch.steps(noise_draws(arrays.duration_ns, spread=spread, num_draws=num_draws, seed=0)).step_ns
+    median_ns, high_ns = np.percentile(steps_ns, [50, 95], method="higher").tolist()
+    return _DrawnSteps(num_draws, spread, median_ns, high_ns, int(steps_ns.max()))
 
 
 def _as_json(plan: "Plan", prices: "PlanPrices", timeline: "Timeline") -> dict[str, object]:
@@ -71,7 +109,9 @@ def _as_json(plan: "Plan", prices: "PlanPrices", timeline: "Timeline") -> dict[s
     }
 
 
-def _tables(plan: "Plan", prices: "PlanPrices", timeline: "Timeline") -> "list[RenderableType]":
+def _tables(
+    plan: "Plan", prices: "PlanPrices", timeline: "Timeline", steps: _DrawnSteps | None
+) -> "list[RenderableType]":
     from planner.cli.drawing import draw_timeline
     from planner.cli.output import terminal_columns
     from planner.cli.plan_tables import facts_table, new_table
@@ -83,6 +123,9 @@ def _tables(plan: "Plan", prices: "PlanPrices", timeline: "Timeline") -> "list[R
         ("bubble", f"{timeline.bubble:.1%}"),
         ("costs", prices.costs),
     ]
+    if steps is not None:
+        high = f"95 of 100 within {time_text(steps.percentile_95_ns)}, longest {time_text(steps.longest_ns)}"
+        facts.append((f"{steps.num_draws} noisy steps", f"median {time_text(steps.median_ns)}, {high}"))
     groups = new_table("groups", ["#group", "#busy", "#state", "#peak", "#limit"])
     peaks = timeline.peak_bytes or (0,) * len(plan.groups)
     for group, busy_ns in enumerate(timeline.busy_ns):
