@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from planner.cli.simulate import _DrawnSteps, _drawn_steps
+from planner.cli.simulate import _drawn_steps, _DrawnSteps
 from planner.costs.prices import VisitPrice
 from planner.problem.canonical import document_bytes
 from planner.simulate.links import node_adapters, simulate_on_links
