@@ -88,11 +88,9 @@ class PostOffice:
         message = parcel.message
         body = tensor.detach().contiguous()
         try:
-            peer = self._team.global_ranks[message.receiver]
-            work = dist.isend(body, peer, group=self._channel(message), tag=parcel.tag)
+            work = self._channel(message).send([body], self._peer(message, message.receiver), parcel.tag)
         except RuntimeError as error:
             raise ConnectionLostError(message, error) from error
-        assert work is not None
         self._unfinished.append((Arrival(work, message), body))
         while len(self._unfinished) > _MOST_UNFINISHED_SENDS:
             self._unfinished.popleft()[0].wait()
@@ -101,15 +99,20 @@ class PostOffice:
         """Receive into ``place``, which is contiguous."""
         message = parcel.message
         try:
-            peer = self._team.global_ranks[message.sender]
-            work = dist.irecv(place, peer, group=self._channel(message), tag=parcel.tag)
+            work = self._channel(message).recv([place], self._peer(message, message.sender), parcel.tag)
         except RuntimeError as error:
             raise ConnectionLostError(message, error) from error
-        assert work is not None
         return Arrival(work, message)
 
-    def _channel(self, message: Message) -> dist.ProcessGroup | None:
-        return self._channels.get((message.sender, message.receiver, message.kind), self._team.group)
+    def _channel(self, message: Message) -> dist.ProcessGroup:
+        group = self._channels.get((message.sender, message.receiver, message.kind), self._team.group)
+        assert group is not None, "one rank has nobody to talk to"
+        return group
+
+    def _peer(self, message: Message, other: int) -> int:
+        """The number of ``other`` in the message's group: of the team, or of the two that share a channel."""
+        ends = (message.sender, message.receiver)
+        return int(other == max(ends)) if (*ends, message.kind) in self._channels else other
 
     def finish(self) -> None:
         """All sends have left."""

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from planner.cutting.layer import CutLayer
 from planner.errors import PlannerError
 from planner.executor.facts import Facts, Wish, comparable, gather_facts
 from planner.executor.handshake import Handshake
@@ -63,49 +64,62 @@ def prepare(wish: Wish, facts: Facts, team: Team, *, name: str) -> Ready:
     """Every rank calls it after ``agree``. ``name``: the same on all ranks, used once."""
     plan, table = wish.plan, facts.table
     circles = team.circles((weight.holders for weight in table.weights.values()), name=name)
-    offset_ns = clock_offset_ns(team)
-    held_layers = frozenset(
-        layer for stage in plan.stages if team.rank in plan.groups[stage.group] for layer in stage.layers
-    )
-    held = hold_layers(wish.model, facts.cut, held=held_layers, device=team.device, seed=wish.seed)
+    recorder = Recorder(plan, team, clock_offset_ns(team))
+    own = frozenset(layer for s in plan.stages if team.rank in plan.groups[s.group] for layer in s.layers)
+    held = hold_layers(wish.model, facts.cut, held=own, device=team.device, seed=wish.seed)
     tensors: dict[str, Tensor] = {**held.parameters, **held.buffers}
     share_first_values(table, tensors, team, circles=circles)
     _freeze_untrained(facts, held.parameters)
-    trained = [held.parameters[weight.name] for weight in table.trained_by(team.rank)]
-    # a rank that trains nothing gets an empty weight, so that its optimizer and schedulers exist as everywhere
-    optimizer = wish.optimizer_factory(trained or [nn.Parameter(torch.zeros(0, device=team.device))])
     sums = GradientSums(facts.buckets, held.parameters, circles=circles)
-    batch = Batch()
+    optimizer = wish.optimizer_factory(_trained(facts, held.parameters, team))
     counted = [held.parameters[weight.name] for weight in table.trained_by(team.rank) if weight.owner == team.rank]
-    forward_plan = only_forward(plan)
+    batch = Batch()
     tools = Tools(
         rank=team.rank,
         device=team.device,
-        runners={
-            key: StageRunner(plan.stages[key[1]], layout, layers=held.layers, graph=plan.graph)
-            for key, layout in facts.layouts.items()
-            if team.rank in plan.groups[plan.stages[key[1]].group]
-        },
+        runners=_runners(plan, facts, held.layers, rank=team.rank),
         shapes=facts.shapes,
         width=max((len(b.layers) for layout in facts.layouts.values() for b in layout.given), default=1),
         office=PostOffice(team, _channels(facts, team)),
         sums=sums,
         update=Update(team, batch, sums=sums, optimizer=optimizer, counted=counted),
-        recorder=Recorder(plan, team, offset_ns),
+        recorder=recorder,
         batch=batch,
         loss=wish.loss,
     )
+    return _ready(wish, facts, tools, tensors=tensors, optimizer=optimizer)
+
+
+def _ready(wish: Wish, facts: Facts, tools: Tools, *, tensors: Mapping[str, Tensor], optimizer: Optimizer) -> Ready:
+    forward_plan = only_forward(wish.plan)
     return Ready(
         tensors=tensors,
-        modules=tuple(held.layers[layer].module for layer in sorted(held_layers)),
+        modules=tuple(module for runner in tools.runners.values() for module in runner.modules),
         optimizer=optimizer,
         tools=tools,
-        step=make_program(plan, facts.lowered, tools),
+        step=make_program(wish.plan, facts.lowered, tools),
         evaluation=make_program(forward_plan, lower(forward_plan), tools),
         saved=_saved(wish.model, facts),
         batch=facts.batch,
         writers=facts.lowered.writers,
     )
+
+
+def _trained(facts: Facts, parameters: Mapping[str, nn.Parameter], team: Team) -> list[nn.Parameter]:
+    """A rank that trains nothing gets an empty weight, so that its optimizer and schedulers exist as everywhere."""
+    found = [parameters[weight.name] for weight in facts.table.trained_by(team.rank)]
+    return found or [nn.Parameter(torch.zeros(0, device=team.device))]
+
+
+def _runners(
+    plan: Plan, facts: Facts, layers: tuple[CutLayer, ...], *, rank: int
+) -> dict[tuple[int, int], StageRunner]:
+    """Of the stages of this rank, by (route, stage)."""
+    return {
+        (route, stage): StageRunner(plan.stages[stage], layout, layers=layers, graph=plan.graph)
+        for (route, stage), layout in facts.layouts.items()
+        if rank in plan.groups[plan.stages[stage].group]
+    }
 
 
 def only_forward(plan: Plan) -> Plan:

@@ -59,6 +59,11 @@ class StageRunner:
         self._free_after = _last_uses(self._calls, self._kept)
         self._anchor = torch.zeros(0, requires_grad=True)
 
+    @property
+    def modules(self) -> tuple[nn.Module, ...]:
+        """Of the stage's layers."""
+        return tuple(call.module for call in self._calls)
+
     def forward(self, visit: VisitState, inputs: Tensor | None) -> Tensor | None:
         """Fill ``visit.given``; the last layer's output where the stage has the loss."""
         values = dict(visit.taken)
