@@ -1,0 +1,272 @@
+"""The inner loops of synthesis on flat arrays: list scheduling, re-timing of a given order, and walking between orders.
+
+The same source runs on lists in plain Python and, compiled (``planner.search.synthesis.kernels``), on numpy arrays,
+with identical results: whole numbers only, and random numbers of its own. Everything lies in this one file because
+compiled code is kept by file.
+
+- ``list_schedule``: always the group with the earliest possible start, lowest first; on it the instruction with the
+  least key among those that can start then. Groups wait in a tournament tree.
+- ``retime``: the earliest times of a given order; sweeps the groups until nothing moves.
+- ``walk``: moves instructions of a critical path to other places of their streams (after Nowicki and Smutnicki 1996)
+  and takes what is not longer than the current order by more than a random allowance that falls to nothing
+  (threshold accepting, Dueck and Scheuer 1990).
+"""
+
+from planner.search.synthesis.layout import NEVER, Cells, MutableRow, Row, State, Walk
+
+__all__ = ["list_schedule", "retime", "walk"]
+
+_FURTHEST = 6  # places that an instruction is moved by
+_MOST_AT_ONCE = 3  # instructions
+
+
+def list_schedule(cells: Cells, keys: Row, wait: int, order: MutableRow, state: State) -> int:
+    """Fill the order and its times; the step, or -1 where memory locks the groups. ``wait``: how long a group may stay
+    idle for an instruction with a lesser key."""
+    _begin(cells, state)
+    for cell in range(len(cells.counts)):
+        state.ready[cell] = _ready_at(cells, state, cell)
+    for group in range(len(cells.limit)):
+        _put(cells, state, group)
+    span = 0
+    for _ in range(len(order)):
+        now = state.tree[1]
+        if now == NEVER:
+            return -1
+        group = _first_group(state)
+        cell = _least_key(cells, state, group, keys, now + wait)
+        span = max(span, _run(cells, state, cell, state.ready[cell]))
+        order[state.following[group]] = cell
+        state.following[group] += 1
+        state.used[group] += cells.takes[cell] - cells.frees[cell]
+        state.ready[cell] = _ready_at(cells, state, cell)
+        for index in range(cells.user_first[cell], cells.user_first[cell + 1]):
+            user = cells.users[index]
+            state.ready[user] = _ready_at(cells, state, user)
+            if cells.group[user] != group:
+                _put(cells, state, cells.group[user])
+        _put(cells, state, group)
+    return span
+
+
+def _begin(cells: Cells, state: State) -> None:
+    for cell in range(len(cells.counts)):
+        state.done[cell] = 0
+    for node in range(len(state.tree)):
+        state.tree[node] = NEVER
+    for group in range(len(cells.limit)):
+        state.clock[group] = 0
+        state.used[group] = 0
+        state.following[group] = cells.first[group]
+
+
+def _ready_at(cells: Cells, state: State, cell: int) -> int:
+    """When the next instruction of a cell has all that it waits for; NEVER where that is not known yet."""
+    number = state.done[cell]
+    if number >= cells.counts[cell]:
+        return NEVER
+    gate = cells.gate[cell]
+    if gate >= 0 and state.done[gate] <= number:
+        return NEVER
+    ready = 0
+    own = cells.own[cell]
+    if own >= 0:
+        if state.done[own] <= number:
+            return NEVER
+        ready = state.ends[cells.offset[own] + number]
+    other = cells.neighbour[cell]
+    if other >= 0:
+        if state.done[other] <= number:
+            return NEVER
+        ready = max(ready, state.ends[cells.offset[other] + number] + cells.delay[cell])
+    return ready
+
+
+def _run(cells: Cells, state: State, cell: int, ready: int) -> int:
+    """Run the next instruction of a cell on its group; its end."""
+    group = cells.group[cell]
+    number = cells.offset[cell] + state.done[cell]
+    start = max(state.clock[group], ready)
+    end = start + cells.duration[cell]
+    state.starts[number] = start
+    state.ends[number] = end
+    state.clock[group] = end
+    state.done[cell] += 1
+    return end
+
+
+def _put(cells: Cells, state: State, group: int) -> None:
+    """Put the earliest possible start of a group into the tree."""
+    room = cells.limit[group] - state.used[group]
+    now = state.clock[group]
+    best = NEVER
+    for index in range(cells.member_first[group], cells.member_first[group + 1]):
+        cell = cells.members[index]
+        if state.ready[cell] < best and cells.need[cell] <= room:
+            best = max(now, state.ready[cell])
+            if best == now:
+                break
+    node = len(state.tree) // 2 + group
+    state.tree[node] = best
+    while node > 1:
+        node >>= 1
+        state.tree[node] = min(state.tree[2 * node], state.tree[2 * node + 1])
+
+
+def _first_group(state: State) -> int:
+    node = 1
+    while node < len(state.tree) // 2:
+        node *= 2
+        if state.tree[node] > state.tree[node + 1]:
+            node += 1
+    return node - len(state.tree) // 2
+
+
+def _least_key(cells: Cells, state: State, group: int, keys: Row, latest: int) -> int:
+    """The cell with the least key that can start until ``latest``; of equal keys the first member."""
+    room = cells.limit[group] - state.used[group]
+    best, best_key = -1, NEVER
+    for index in range(cells.member_first[group], cells.member_first[group + 1]):
+        cell = cells.members[index]
+        if state.ready[cell] <= latest and cells.need[cell] <= room:
+            key = keys[cells.offset[cell] + state.done[cell]]
+            if key < best_key:
+                best, best_key = cell, key
+    return best
+
+
+def retime(cells: Cells, order: Row, cutoff: int, state: State) -> int:
+    """The step of an order; -1 where it cannot go on, or takes longer than ``cutoff``."""
+    _begin(cells, state)
+    span, ran, moved = 0, 0, True
+    while moved:
+        moved = False
+        for group in range(len(cells.limit)):
+            place = state.following[group]
+            while place < cells.first[group + 1]:
+                cell = order[place]
+                ready = _ready_at(cells, state, cell)
+                if ready == NEVER:
+                    break
+                number = cells.offset[cell] + state.done[cell]
+                state.places[number] = place
+                state.numbers[place] = number
+                span = max(span, _run(cells, state, cell, ready))
+                if span > cutoff:
+                    return -1
+                place += 1
+                ran += 1
+                moved = True
+            state.following[group] = place
+    return span if ran == len(order) else -1
+
+
+def fits(cells: Cells, order: Row, group: int) -> bool:
+    """Whether a stream stays within its group's limit."""
+    used = 0
+    for place in range(cells.first[group], cells.first[group + 1]):
+        used += cells.takes[order[place]]
+        if used > cells.limit[group]:
+            return False
+        used -= cells.frees[order[place]]
+    return True
+
+
+def walk(cells: Cells, order: MutableRow, best: MutableRow, states: tuple[State, State], plan: Walk) -> int:
+    """``order``: where to start; ``best`` becomes the best order met; its step."""
+    now, trial = states
+    span = retime(cells, order, NEVER, now)
+    least, random = span, plan.seed
+    length = _critical_path(cells, order, now, random, plan.path)
+    for number in range(plan.moves):
+        if least <= plan.floor:
+            break
+        random = _next(random)
+        allowance = (plan.heat * (plan.moves - number) // plan.moves * (random >> 16 & 1023)) >> 10
+        random, moved = _move(cells, order, plan, length, random)
+        found = retime(cells, order, span + allowance, trial) if moved > 0 else -1
+        if found < 0:
+            _take_back(order, plan, abs(moved))
+            continue
+        now, trial, span = trial, now, found
+        if span < least:
+            least = span
+            for place in range(len(order)):
+                best[place] = order[place]
+        length = _critical_path(cells, order, now, random, plan.path)
+    return least
+
+
+def _next(random: int) -> int:
+    """A linear congruential generator; its low bits are poor."""
+    return (random * 1103515245 + 12345) & 0x7FFFFFFF
+
+
+def _move(cells: Cells, order: MutableRow, plan: Walk, length: int, random: int) -> tuple[int, int]:
+    """Move one to three instructions of the path; the random number, and how many, negative where memory is short."""
+    random = _next(random)
+    times, moved = 1 + (random >> 16) % _MOST_AT_ONCE, 0
+    for _ in range(times):
+        random = _next(random)
+        source = plan.path[(random >> 8) % length]
+        random = _next(random)
+        by = (random >> 16) % (2 * _FURTHEST) - _FURTHEST
+        target = source + (by if by < 0 else by + 1)
+        group = cells.group[order[source]]
+        if cells.first[group] <= target < cells.first[group + 1]:
+            _shift(order, source, target)
+            plan.undo[2 * moved] = source
+            plan.undo[2 * moved + 1] = target
+            moved += 1
+            if not fits(cells, order, group):
+                return random, -moved
+    return random, moved
+
+
+def _take_back(order: MutableRow, plan: Walk, moved: int) -> None:
+    for index in range(moved - 1, -1, -1):
+        _shift(order, plan.undo[2 * index + 1], plan.undo[2 * index])
+
+
+def _shift(order: MutableRow, source: int, target: int) -> None:
+    """Take the cell at one place and put it at another; those between move up."""
+    cell = order[source]
+    step = 1 if target > source else -1
+    for place in range(source, target, step):
+        order[place] = order[place + step]
+    order[target] = cell
+
+
+def _critical_path(cells: Cells, order: Row, state: State, random: int, path: MutableRow) -> int:
+    """Places from the step's end back to time 0, each a reason of the one before; how many."""
+    place, last = 0, 0
+    for group in range(len(cells.limit)):
+        end = state.ends[state.numbers[cells.first[group + 1] - 1]]
+        if end > last:
+            place, last = cells.first[group + 1] - 1, end
+    length = 0
+    while place >= 0:
+        path[length] = place
+        length += 1
+        random = _next(random)
+        place = _reason(cells, order, state, place, random)
+    return length
+
+
+def _reason(cells: Cells, order: Row, state: State, place: int, random: int) -> int:
+    """A place whose instruction ends when this one can start; -1 for none. Of several a random one."""
+    cell = order[place]
+    start = state.starts[state.numbers[place]]
+    number = state.numbers[place] - cells.offset[cell]
+    if start == 0:
+        return -1
+    before = place > cells.first[cells.group[cell]] and state.ends[state.numbers[place - 1]] == start
+    if before and random >> 20 & 1:
+        return place - 1
+    other = cells.neighbour[cell]
+    if other >= 0 and state.ends[cells.offset[other] + number] + cells.delay[cell] == start:
+        return state.places[cells.offset[other] + number]
+    own = cells.own[cell]
+    if own >= 0 and state.ends[cells.offset[own] + number] == start:
+        return state.places[cells.offset[own] + number]
+    return place - 1

@@ -1,0 +1,72 @@
+"""The flat arrays that the inner loops of synthesis work on: lists in plain Python, numpy arrays when compiled."""
+
+from collections.abc import MutableSequence, Sequence
+from typing import NamedTuple
+
+__all__ = ["NEVER", "Cells", "MutableRow", "Row", "State", "Walk"]
+
+NEVER = 1 << 62
+Row = Sequence[int]
+MutableRow = MutableSequence[int]
+
+
+class Cells(NamedTuple):
+    """One entry a cell, but ``limit`` and ``first`` (a group; first: and the end), and the lists of two groupings.
+
+    A cell is one operation of one stage; its instructions, one a micro-batch, run in order. ``offset``: of its
+    instructions in arrays of all. ``own``, ``neighbour``: cells whose instruction of the same number must have ended,
+    the second ``delay`` before; ``gate``: one whose instruction must have been started; -1 for none. ``need``: what
+    must be free at the start, at least ``takes``. ``users``: cells that wait for a cell. ``members``: of a group.
+    ``first``: places of each group in an order.
+    """
+
+    counts: Row
+    offset: Row
+    group: Row
+    duration: Row
+    own: Row
+    neighbour: Row
+    delay: Row
+    gate: Row
+    takes: Row
+    frees: Row
+    need: Row
+    user_first: Row
+    users: Row
+    limit: Row
+    first: Row
+    member_first: Row
+    members: Row
+
+
+class State(NamedTuple):
+    """``starts``, ``ends``, ``places``: of each instruction; ``numbers``: by place. ``done``, ``ready``: of a cell.
+
+    ``clock``, ``used``, ``following`` (its next place): of a group. ``tree``: earliest starts, in the
+    second half those of the groups.
+    """
+
+    starts: MutableRow
+    ends: MutableRow
+    places: MutableRow
+    numbers: MutableRow
+    done: MutableRow
+    ready: MutableRow
+    clock: MutableRow
+    used: MutableRow
+    following: MutableRow
+    tree: MutableRow
+
+
+class Walk(NamedTuple):
+    """``moves``: tries; ``heat``: largest allowance; ``floor``: a step that is known to be the least.
+
+    ``path``: places of a critical path; ``undo``: pairs of places.
+    """
+
+    moves: int
+    heat: int
+    floor: int
+    seed: int
+    path: MutableRow
+    undo: MutableRow

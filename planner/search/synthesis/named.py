@@ -1,0 +1,59 @@
+"""Named schedule families on the placement of an order problem, re-timed with its costs.
+
+A family serves a placement if its plan lists put the stages of the same routes on the same groups; nothing here knows a
+family by its name. Micro-batches of a route are interchangeable, so only the order of operations of each stage counts.
+"""
+
+from collections.abc import Iterator
+
+from planner.plan.instruction import VISIT_OPERATIONS, Instruction
+from planner.schedules.families import FAMILIES, family_lists
+from planner.schedules.family import FamilyShape, FamilySpec, PlanLists
+from planner.search.synthesis.engine import Engine, Schedule
+from planner.search.synthesis.order_problem import OrderProblem
+
+__all__ = ["named_schedules"]
+
+
+def named_schedules(engine: Engine) -> Iterator[Schedule]:
+    """Every family that serves the placement and fits the memory limits; the name is the family's."""
+    problem = engine.problem
+    for spec in FAMILIES.values():
+        shape = _shape(problem, spec)
+        if spec.changes_results or spec.refusal(shape) is not None:
+            continue
+        lists = family_lists(spec.name, shape)
+        stages = _same_stages(problem, lists)
+        if stages is None or max(lists.num_slices) > 1:
+            continue
+        order = engine.order_of(_renamed(problem, lists, stages))
+        found = engine.of_order(order, spec.name) if order is not None else None
+        if found is not None:
+            yield found
+
+
+def _shape(problem: OrderProblem, spec: FamilySpec) -> FamilyShape:
+    longest = max(len(route) for route in problem.routes)
+    num_stages = longest if "num_stages" in spec.options else None
+    return FamilyShape(problem.num_groups, sum(problem.num_micro_batches), num_stages=num_stages)
+
+
+def _same_stages(problem: OrderProblem, lists: PlanLists) -> dict[int, int] | None:
+    """Stage of the family -> stage of the problem, route by route; None where the placements differ."""
+    batches = [sum(batch.route == route for batch in lists.micro_batches) for route in range(len(lists.routes))]
+    if tuple(batches) != problem.num_micro_batches:
+        return None
+    found: dict[int, int] = {}
+    for theirs, ours in zip(lists.routes, problem.routes, strict=True):
+        their_groups = [lists.stages[stage].group for stage in theirs]
+        if their_groups != [problem.group_of_stage[stage] for stage in ours]:
+            return None
+        found |= dict(zip(theirs, ours, strict=True))
+    return found if len(found) == problem.num_stages else None
+
+
+def _renamed(problem: OrderProblem, lists: PlanLists, stages: dict[int, int]) -> list[list[Instruction]]:
+    return [
+        [one._replace(stage=stages[one.stage]) for one in stream if one.operation in VISIT_OPERATIONS]
+        for stream in lists.streams
+    ]

@@ -1,0 +1,126 @@
+"""The best schedule of an order problem that can be found with a given effort; never worse than a named family.
+
+1. Portfolio: every named family that serves the placement, re-timed; periodic templates and plain rules through the
+   list scheduler.
+2. Shakes: the best ones once more through the list scheduler, from both ends of time, with changed priorities.
+3. Walks from the best ones along their critical paths.
+
+It ends where a schedule equals the bound. Deterministic; plain and compiled loops give the same schedule.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from planner.errors import Fault, InfeasibleError
+from planner.plan.instruction import Instruction
+from planner.search.synthesis.bounds import StepBound, best_step_bound
+from planner.search.synthesis.engine import Engine, Schedule, WalkEffort
+from planner.search.synthesis.kernels import Kernels, quickest_kernels
+from planner.search.synthesis.named import named_schedules
+from planner.search.synthesis.order_problem import OrderProblem
+from planner.search.synthesis.shakes import best_shaken
+from planner.search.synthesis.templates import plain_keys, template_keys, templates
+
+__all__ = ["Effort", "Synthesis", "default_effort", "synthesise"]
+
+_NAMED_UP_TO = 250_000  # instructions: above it the plain rules and templates stand in for the families' generators
+_STARTS = 3  # schedules that are shaken
+_WALKS = 3
+_HEAT = 1_000  # the largest allowance is this part of the step
+
+
+@dataclass(frozen=True)
+class Effort:
+    """``templates``, ``shakes``: list schedules; ``moves``: of all walks; ``seed``: of everything random."""
+
+    templates: int
+    shakes: int
+    moves: int
+    seed: int = 0
+
+    def work(self, num_instructions: int) -> int:
+        """Instructions handled."""
+        return (2 + self.templates + self.shakes + self.moves) * num_instructions
+
+
+def default_effort(problem: OrderProblem) -> Effort:
+    """Less for larger problems: a few seconds in plain Python, up to a point."""
+    count = problem.num_instructions
+    return Effort(
+        templates=min(216, max(2, 200_000 // count)),
+        shakes=min(300, 200_000 // count),
+        moves=min(20_000, 5_000_000 // count),
+    )
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """``streams``: one a group; numbers count the micro-batches of the route. ``named``: re-timed families by name."""
+
+    step_ns: int
+    streams: tuple[tuple[Instruction, ...], ...]
+    method: str
+    bound: StepBound
+    named: dict[str, int]
+
+
+def synthesise(problem: OrderProblem, effort: Effort | None = None, *, kernels: Kernels | None = None) -> Synthesis:
+    """The best schedule found. Raises ``InfeasibleError`` where the limits let no order end."""
+    effort = effort or default_effort(problem)
+    engine = Engine(problem, kernels or quickest_kernels(effort.work(problem.num_instructions)))
+    bound = best_step_bound(problem)
+    named = list(named_schedules(engine)) if problem.num_instructions <= _NAMED_UP_TO else []
+    found = _best_first([*named, *_templated(engine, effort.templates, bound.step_ns)])
+    if not found:
+        raise _locked(problem)
+    found = _best_first([*_all_shaken(engine, found[:_STARTS], effort, bound.step_ns), *found])
+    best = _best_first([*_all_walked(engine, found[:_WALKS], effort, bound.step_ns), *found])[0]
+    return Synthesis(
+        step_ns=best.step_ns,
+        streams=tuple(tuple(stream) for stream in engine.streams(best)),
+        method=best.name,
+        bound=bound,
+        named={schedule.name: schedule.step_ns for schedule in named},
+    )
+
+
+def _best_first(schedules: list[Schedule]) -> list[Schedule]:
+    """The best of each name; of equal ones the first stays first."""
+    found: dict[str, Schedule] = {}
+    for schedule in sorted(schedules, key=lambda schedule: schedule.step_ns):
+        found.setdefault(schedule.name, schedule)
+    return list(found.values())
+
+
+def _templated(engine: Engine, most: int, floor_ns: int) -> Iterator[Schedule]:
+    """Plain rules and templates until one reaches the bound."""
+    for schedule in _through_list(engine, most):
+        if schedule is not None:
+            yield schedule
+            if schedule.step_ns <= floor_ns:
+                return
+
+
+def _through_list(engine: Engine, most: int) -> Iterator[Schedule | None]:
+    for template in islice(templates(engine.problem), most):
+        yield engine.by_priority(template_keys(engine, template), template.name)
+    for name, keys in plain_keys(engine):
+        yield engine.by_priority(keys, name)
+
+
+def _all_shaken(engine: Engine, starts: list[Schedule], effort: Effort, floor_ns: int) -> Iterator[Schedule]:
+    for number, start in enumerate(starts):
+        times = effort.shakes // len(starts)
+        yield best_shaken(engine, start, times=times, floor_ns=floor_ns, seed=effort.seed + number)
+
+
+def _all_walked(engine: Engine, starts: list[Schedule], effort: Effort, floor_ns: int) -> Iterator[Schedule]:
+    for number, start in enumerate(starts):
+        walk = WalkEffort(effort.moves // len(starts), max(1, start.step_ns // _HEAT), effort.seed + number)
+        yield engine.walked(start, walk, floor_ns=floor_ns)
+
+
+def _locked(problem: OrderProblem) -> InfeasibleError:
+    message = f"no order of {problem.num_instructions} instructions ends within the limits {problem.limit[:8]}"
+    return InfeasibleError((Fault("memory", "/groups", message),))
