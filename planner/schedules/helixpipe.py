@@ -1,9 +1,10 @@
 """HelixPipe: attention, which has no weights, runs on another group than its block, each micro-batch on another.
 
 Method: arXiv 2507.00394 as its released code orders it. Layer 3k = ``pre`` of block k (norm, QKV),
-3k+1 = ``attention``, 3k+2 = ``post`` (projection, MLP), which reads pre and attention. Stage b_k = post of block k-1 and pre of block k, on
-group ``k mod p``; on route d the attention of block k is stage a_k on group ``(k+d+1) mod p``. The backward stream is
-the forward stream reversed. Two folds: two micro-batches take each place of the order in turn and hide messages.
+3k+1 = ``attention``, 3k+2 = ``post`` (projection, MLP), which reads pre and attention. Stage b_k = post of block k-1
+and pre of block k, on group ``k mod p``; on route d the attention of block k is stage a_k on group ``(k+d+1) mod p``.
+The backward stream is the forward stream reversed. Two folds: two micro-batches take each place of the order in turn
+and hide messages.
 Built for whole repeats of p x folds micro-batches, those beyond m dropped.
 """
 
