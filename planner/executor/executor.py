@@ -68,7 +68,7 @@ class Executor:
     batch before anything runs. ``cut``: what the profiler was given. ``emulate``: run a plan for other devices.
     """
 
-    def __init__(  # noqa: PLR0913  # the embedding interface, documented in docs/executor.md
+    def __init__(  # noqa: PLR0913  # the embedding interface: docs/executor.md
         self,
         plan: Plan,
         model: nn.Module,

@@ -14,12 +14,13 @@ from torch.optim import Optimizer
 
 from planner.cutting.layer import CutLayer
 from planner.errors import PlannerError
+from planner.executor.compute import Tools
 from planner.executor.facts import Facts, Wish, comparable, gather_facts
 from planner.executor.handshake import Handshake
 from planner.executor.materialise import hold_layers, share_first_values
 from planner.executor.measure import Recorder, clock_offset_ns
 from planner.executor.messages import PostOffice
-from planner.executor.program import Program, Tools, make_program
+from planner.executor.program import Program, make_program
 from planner.executor.saving import SavedTensor
 from planner.executor.shapes import BatchShape
 from planner.executor.stage import StageRunner

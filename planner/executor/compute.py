@@ -1,0 +1,174 @@
+"""Each instruction of a plan as a function: wait for what it reads, note the time, compute, note the time."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from planner.executor.measure import Recorder
+from planner.executor.messages import PostOffice
+from planner.executor.shapes import LayerShapes
+from planner.executor.stage import StageRunner, VisitState
+from planner.executor.sums import GradientSums
+from planner.executor.update import Batch, Update
+from planner.executor.visits import LocalVisit, Visits
+
+__all__ = [
+    "Action",
+    "Tools",
+    "backward_action",
+    "forward_action",
+    "forward_only_action",
+    "ready_action",
+    "restore_action",
+    "update_action",
+]
+
+Action = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What the functions of a list work with. ``runners``: by (route, stage)."""
+
+    rank: int
+    device: torch.device
+    runners: dict[tuple[int, int], StageRunner]
+    shapes: LayerShapes
+    width: int  # most tensors of a message anywhere in the plan
+    office: PostOffice
+    sums: GradientSums
+    update: Update
+    recorder: Recorder
+    batch: Batch
+    loss: Callable[[Tensor, Tensor], Tensor]
+
+
+def forward_action(found: LocalVisit, visits: Visits, tools: Tools) -> Action:
+    """F: the layers with their graph, and the visit's part of the loss where the last layer is in the stage."""
+    state, arrivals, rows, runner = found.state, found.arrivals, found.batch_rows, found.runner
+    with_gradient = tuple(sorted(found.layout.gradient_inputs))
+    reads_batch, has_loss = found.layout.reads_batch, found.layout.has_loss
+    hand_over = visits.hand_over(found)
+    batch, loss, now = tools.batch, tools.loss, time.perf_counter_ns
+    starts_ns, ends_ns = tools.recorder.starts_ns, tools.recorder.ends_ns
+
+    def forward() -> None:
+        for arrival in arrivals:
+            arrival.wait()
+        arrivals.clear()
+        starts_ns.append(now())
+        for layer in with_gradient:
+            state.taken[layer].requires_grad_()
+        output = runner.forward(state, batch.inputs[rows] if reads_batch else None)  # type: ignore[index]
+        if has_loss:
+            part = loss(output, batch.labels[rows]) / batch.num_counted  # type: ignore[index, arg-type]
+            state.loss = part
+            batch.losses.append(part.detach())
+        hand_over()
+        ends_ns.append(now())
+
+    return forward
+
+
+def forward_only_action(forward: Action, state: VisitState, *, num_sends: int) -> Action:
+    """F of a visit without a backward: nothing is kept after it but what still has to be sent."""
+
+    def forward_only() -> None:
+        with torch.no_grad():
+            forward()
+        state.taken.clear()
+        state.loss = None
+        if not num_sends:
+            state.given.clear()
+
+    return forward_only
+
+
+def restore_action(state: VisitState, recorder: Recorder) -> Action:
+    """R: everything that recompute dropped is back."""
+    starts_ns, ends_ns, now = recorder.starts_ns, recorder.ends_ns, time.perf_counter_ns
+
+    def restore() -> None:
+        starts_ns.append(now())
+        for cell in state.cells:
+            cell.restore()
+        ends_ns.append(now())
+
+    return restore
+
+
+def backward_action(found: LocalVisit, visits: Visits, recorder: Recorder, *, num_sends: int) -> Action:
+    """B, or an I or W that stands alone: which gradients there are follows from what requires one."""
+    state, returns, now = found.state, found.returns, time.perf_counter_ns
+    with_gradient = tuple(sorted(found.layout.gradient_inputs))
+    hand_back = visits.hand_back(found)
+    starts_ns, ends_ns = recorder.starts_ns, recorder.ends_ns
+
+    def backward() -> None:
+        for arrival in returns:
+            arrival.wait()
+        returns.clear()
+        starts_ns.append(now())
+        roots, gradients = _roots(state)
+        if roots:
+            torch.autograd.backward(roots, gradients)
+        back = {layer: _gradient(state.taken[layer]) for layer in with_gradient}
+        state.clear()
+        hand_back(back)
+        if num_sends:
+            state.back.update(back)
+        ends_ns.append(now())
+
+    return backward
+
+
+def ready_action(recorder: Recorder) -> Action:
+    """G, and every U after the first: a moment."""
+    starts_ns, ends_ns = recorder.starts_ns, recorder.ends_ns
+
+    def ready() -> None:
+        at_ns = time.perf_counter_ns()
+        starts_ns.append(at_ns)
+        ends_ns.append(at_ns)
+
+    return ready
+
+
+def update_action(update: Update, recorder: Recorder) -> Action:
+    """The rank's first U, which updates all its weights: U waits for every G of the plan anyway."""
+    starts_ns, ends_ns, now = recorder.starts_ns, recorder.ends_ns, time.perf_counter_ns
+
+    def apply() -> None:
+        update.agree()
+        starts_ns.append(now())
+        update.apply()
+        ends_ns.append(now())
+
+    return apply
+
+
+def _roots(state: VisitState) -> tuple[list[Tensor], list[Tensor | None]]:
+    """Where the backward begins: the loss, and outputs with the sum of the gradients that came back."""
+    roots: list[Tensor] = []
+    gradients: list[Tensor | None] = []
+    if state.loss is not None and state.loss.requires_grad:
+        roots.append(state.loss)
+        gradients.append(None)
+    for layer, output in state.given.items():
+        returned = [gradient for (_, given), gradient in sorted(state.returned.items(), key=_reader) if given == layer]
+        if returned and output.requires_grad:
+            roots.append(output)
+            gradients.append(returned[0] if len(returned) == 1 else torch.stack(returned).sum(0))
+    return roots, gradients
+
+
+def _reader(item: tuple[tuple[int, int], Tensor]) -> tuple[int, int]:
+    return item[0]
+
+
+def _gradient(leaf: Tensor) -> Tensor:
+    """Of a tensor that came in; zero where nothing that goes backward read it."""
+    return leaf.grad if leaf.grad is not None else torch.zeros_like(leaf)
