@@ -59,16 +59,21 @@ def compare(
     ] = None,
     stages: StagesOption = None,
     slices: SlicesOption = None,
+    synthesis: Annotated[
+        bool, typer.Option("--synthesis/--no-synthesis", help="Also make orders for these times and this memory.")
+    ] = True,
     json_output: JsonOption = False,
 ) -> None:
     """Compare all families on one shape: bubble, span, memory, messages, bound; the unit is the forward time."""
     from planner.cli.output import emit_json, show_tables
-    from planner.cli.schedule_rows import compared
+    from planner.cli.schedule_rows import compared, with_synthesised
     from planner.cli.schedule_tables import scores_json, scores_tables
 
     cost = _cost(forward, backward_input, backward_weight, link)
     shape = _shape(groups, micro_batches, stages, slices)
     scores = compared(shape, cost, memory_units=memory)
+    if synthesis:
+        scores = with_synthesised(scores, shape, cost, memory_units=memory)
     if json_output:
         emit_json(scores_json(scores))
     else:

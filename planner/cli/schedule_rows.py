@@ -1,5 +1,6 @@
 """What ``planner schedule`` shows: every family of the registry on one shape, best first, and one family's timeline."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import typer
@@ -11,7 +12,7 @@ from planner.simulate.scores import GroupCost, Score, list_prices, score_family,
 from planner.simulate.simulate import simulate
 from planner.simulate.timeline import Timeline
 
-__all__ = ["Drawn", "compared", "drawn"]
+__all__ = ["Drawn", "compared", "drawn", "with_synthesised"]
 
 
 class Drawn(NamedTuple):
@@ -25,6 +26,16 @@ def compared(shape: FamilyShape, cost: GroupCost, *, memory_units: float | None)
     """Candidates by their bubble, then what is none, in the order of the registry where equal."""
     scores = [score_family(spec, shape, cost, memory_units=memory_units) for spec in FAMILIES.values()]
     return sorted(scores, key=_rank)
+
+
+def with_synthesised(
+    scores: Sequence[Score], shape: FamilyShape, cost: GroupCost, *, memory_units: float | None
+) -> list[Score]:
+    """The same and, in their places, orders made for these times and this limit."""
+    from planner.cli.synthesised import synthesised_scores
+
+    made = synthesised_scores(shape.num_groups, shape.num_micro_batches, cost, memory_units=memory_units)
+    return sorted([*scores, *made], key=_rank)
 
 
 def _rank(score: Score) -> tuple[bool, bool, float, float, int]:

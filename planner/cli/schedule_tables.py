@@ -114,14 +114,18 @@ def _cells(found: Measures | None) -> list[str]:
         return ["-"] * 8
     return [
         time_text(found.step_ns),
-        f"{found.bubble_units:g}",
+        _short(found.bubble_units),
         f"{found.bubble_share:.1%}",
-        f"{found.span_units:g}",
-        f"{found.memory_units:g}",
+        _short(found.span_units),
+        _short(found.memory_units),
         str(found.messages),
-        f"{found.bound_units:g}",
-        f"{found.weight_copies:g}x",
+        _short(found.bound_units),
+        f"{_short(found.weight_copies)}x",
     ]
+
+
+def _short(value: float) -> str:
+    return f"{round(value, 2):g}"
 
 
 def timeline_tables(family: str, found: Drawn, cost: GroupCost) -> list[RenderableType]:
@@ -135,7 +139,7 @@ def timeline_tables(family: str, found: Drawn, cost: GroupCost) -> list[Renderab
             "  ".join(",".join(map(str, plan.stages_of_group(g))) for g in range(len(plan.groups))),
         ),
         ("routes", ", ".join("-".join(map(str, route)) for route in plan.routes)),
-        ("step", f"{time_text(timeline.step_ns)}, bubble {bubble_units:g} forwards ({timeline.bubble:.1%})"),
+        ("step", f"{time_text(timeline.step_ns)}, bubble {_short(bubble_units)} forwards ({timeline.bubble:.1%})"),
     ]
     stale = max(staleness(plan))
     if stale:

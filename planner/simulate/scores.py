@@ -14,6 +14,7 @@ import numpy as np
 from planner.costs.layer_prices import LayerCost, even_layers, layer_prices
 from planner.costs.prices import PlanPrices
 from planner.errors import PlanError
+from planner.plan.dependencies import Dependencies
 from planner.plan.instruction import VISIT_OPERATIONS
 from planner.plan.plan import Plan
 from planner.schedules.families import abstract_plan
@@ -23,9 +24,19 @@ from planner.simulate.bounds import order_bound_ns
 from planner.simulate.simulate import simulate
 from planner.simulate.timeline import Timeline
 
-__all__ = ["GroupCost", "Measures", "Score", "list_prices", "score_family", "score_lists", "shape_for"]
+__all__ = [
+    "KEPT_BYTES",
+    "GroupCost",
+    "Measures",
+    "Score",
+    "list_prices",
+    "score_family",
+    "score_lists",
+    "shape_for",
+    "stage_costs",
+]
 
-_KEPT_BYTES = 2**20 * 3 * 5 * 7 * 9 * 11  # of a group's share: many parts of it are whole
+KEPT_BYTES = 2**20 * 3 * 5 * 7 * 9 * 11  # of a group's share: many parts of it are whole
 
 
 class GroupCost(NamedTuple):
@@ -91,17 +102,25 @@ def score_lists(name: str, lists: PlanLists, cost: GroupCost, *, memory_units: f
     prices = list_prices(plan, lists, cost)
     measures = _measures(plan, prices, cost, simulate(plan, prices))
     if memory_units is not None and measures.memory_units > memory_units:
-        reason = f"memory {measures.memory_units:g} is above the limit {memory_units:g}"
+        reason = f"memory {round(measures.memory_units, 2):g} is above the limit {memory_units:g}"
         return Score(name, measures, reason)
     return Score(name, measures)
 
 
 def list_prices(plan: Plan, lists: PlanLists, cost: GroupCost) -> PlanPrices:
     """The model has the work of all groups, cut into layers by the family's shares."""
-    p = len(plan.groups)
-    model = LayerCost(cost.forward_ns * p, cost.backward_input_ns * p, cost.backward_weight_ns * p, _KEPT_BYTES * p)
-    layers = even_layers(model, lists.num_layers, shares=lists.layer_shares)
+    layers = even_layers(_model(cost, len(plan.groups)), lists.num_layers, shares=lists.layer_shares)
     return layer_prices(plan, layers, message_ns=cost.link_ns)
+
+
+def stage_costs(cost: GroupCost, num_groups: int, *, num_stages: int) -> tuple[LayerCost, ...]:
+    """The same model cut into equal stages of one route."""
+    return even_layers(_model(cost, num_groups), num_stages)
+
+
+def _model(cost: GroupCost, num_groups: int) -> LayerCost:
+    one = (cost.forward_ns, cost.backward_input_ns, cost.backward_weight_ns, KEPT_BYTES)
+    return LayerCost(*(value * num_groups for value in one))
 
 
 def _measures(plan: Plan, prices: PlanPrices, cost: GroupCost, timeline: Timeline) -> Measures:
@@ -116,10 +135,10 @@ def _measures(plan: Plan, prices: PlanPrices, cost: GroupCost, timeline: Timelin
         bubble_units=units(timeline.step_ns),
         bubble_share=timeline.bubble,
         span_units=units(max(_window_ns(timeline, group) for group in range(len(plan.groups)))),
-        memory_units=max(timeline.peak_bytes) / _KEPT_BYTES,
+        memory_units=max(timeline.peak_bytes) / KEPT_BYTES,
         messages=_num_messages(plan, prices),
         bound_units=units(order_bound_ns(plan, prices)),
-        weight_copies=sum(len(stage.layers) for stage in plan.stages) / plan.graph.num_layers,
+        weight_copies=_weight_copies(plan),
     )
 
 
@@ -134,3 +153,9 @@ def _num_messages(plan: Plan, prices: PlanPrices) -> int:
     arrays = instruction_arrays(plan, prices)
     group = np.array([stage.group for stage in plan.stages])[arrays.stage]
     return sum(int(((column.before >= 0) & (group[column.before] != group)).sum()) for column in arrays.columns)
+
+
+def _weight_copies(plan: Plan) -> float:
+    """Layers without weights count nowhere: stages that train nothing hold no other."""
+    trained = [plan.stages[stage].layers for stage in Dependencies(plan).updated_stages]
+    return sum(map(len, trained)) / len({layer for layers in trained for layer in layers})

@@ -1,6 +1,8 @@
 """planner schedule: list, compare, draw."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,8 @@ SHAPE = ("--groups", "4", "--micro-batches", "16")
 TIMES = ("--forward", "10ms", "--backward-input", "10ms", "--backward-weight", "10ms")
 
 
-def rows(*arguments: str) -> list[dict[str, Any]]:
-    done = planner("schedule", "compare", *arguments, "--json")
+def rows(*arguments: str, synthesis: str = "--no-synthesis") -> list[dict[str, Any]]:
+    done = planner("schedule", "compare", *arguments, synthesis, "--json")
     assert done.code == 0, done.err
     assert isinstance(done.json, list)
     return done.json
@@ -43,6 +45,44 @@ def test_compare_has_a_row_for_every_family_the_best_first() -> None:
     assert by_name["zb-h2"]["reason"] == "memory 7 is above the limit 4"
 
 
+def test_compare_makes_orders_of_its_own() -> None:
+    """p = 4, m = 8, memory 4, split W: two V reach their bound p/4 - 1/2; no order is worse than the named ones."""
+    found = {
+        row["family"]: row
+        for row in rows("--groups", "4", "--micro-batches", "8", "--memory", "4", synthesis="--synthesis")
+    }
+    made = {name: row for name, row in found.items() if name.startswith("synthesised ")}
+    assert set(made) == {f"synthesised {name}" for name in ("line", "loop", "v", "wave", "two lines", "two v")}
+    assert made["synthesised two v"]["bubble_units"] == made["synthesised two v"]["bound_units"] == 0.5
+    assert made["synthesised two v"]["best"] is True
+    assert made["synthesised line"]["bubble_units"] <= found["zb-h1"]["bubble_units"] == 3
+    assert made["synthesised v"]["bubble_units"] <= found["zb-v"]["bubble_units"] == 1.5
+    assert all(row["memory_units"] <= 4 and row["bubble_units"] >= row["bound_units"] for row in made.values())
+
+
+def test_a_limit_below_one_micro_batch_leaves_no_order() -> None:
+    found = rows("--groups", "2", "--micro-batches", "2", "--memory", "0.4", synthesis="--synthesis")
+    made = [row for row in found if row["family"].startswith("synthesised ")]
+    assert {row["reason"] for row in made} == {"no order found within 0.4 micro-batches"}
+    assert [row["bubble_units"] for row in made] == [None] * 6
+
+
+def test_one_micro_batch_has_no_second_route() -> None:
+    found = rows("--groups", "2", "--micro-batches", "1", synthesis="--synthesis")
+    made = {row["family"] for row in found if row["family"].startswith("synthesised ")}
+    assert made == {f"synthesised {name}" for name in ("line", "loop", "v", "wave")}
+
+
+def test_no_solver_is_loaded() -> None:
+    code = (
+        "import sys; from planner.cli.main import run_command; "
+        "run_command('schedule compare --groups 2 --micro-batches 4 --json'.split()); "
+        "sys.exit(any(name.split('.')[0] in ('ortools', 'torch', 'fastapi') for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_compare_gives_the_reason_of_a_refused_shape() -> None:
     found = {row["family"]: row for row in rows("--groups", "3", "--micro-batches", "6")}
     assert found["chimera"]["bubble_units"] is None
@@ -61,7 +101,7 @@ def test_compare_takes_the_link_into_account() -> None:
 
 
 def test_compare_as_a_table_marks_the_best() -> None:
-    done = planner("schedule", "compare", *SHAPE, *TIMES, "--memory", "4")
+    done = planner("schedule", "compare", *SHAPE, *TIMES, "--memory", "4", "--no-synthesis")
     assert done.code == 0, done.err
     best = [line for line in done.out.splitlines() if line.startswith("*")]
     assert len(best) == 1
@@ -71,7 +111,7 @@ def test_compare_as_a_table_marks_the_best() -> None:
 
 
 def test_compare_without_a_candidate_says_so() -> None:
-    done = planner("schedule", "compare", *SHAPE, "--memory", "0.1")
+    done = planner("schedule", "compare", *SHAPE, "--memory", "0.1", "--no-synthesis")
     assert done.code == 0
     assert "no family is a candidate" in done.out
     assert not any(row["best"] for row in rows(*SHAPE, "--memory", "0.1"))

@@ -82,3 +82,8 @@ def test_a_family_gets_only_the_choices_that_it_reads() -> None:
 def test_one_group_has_no_bubble() -> None:
     found = measured("1f1b", 1, 5)
     assert (found.bubble_units, found.span_units, found.messages, found.bound_units) == (0, 0, 0, 0)
+
+
+def test_layers_without_weights_are_no_copies() -> None:
+    """HelixPipe: attention stages lie on all routes, weights on one group."""
+    assert measured("helixpipe", 4, 4).weight_copies == 1
