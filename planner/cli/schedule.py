@@ -96,11 +96,12 @@ def draw(
     ] = None,
     output: OutputOption = None,
     force: ForceOption = False,
+    json_output: JsonOption = False,
 ) -> None:
     """Draw the timeline of one family; -o writes its abstract plan (one rank a group, no model)."""
-    from planner.cli.output import Destination, check_destination, emit, show_tables
+    from planner.cli.output import Destination, check_destination, emit, emit_json, show_tables
     from planner.cli.schedule_rows import drawn
-    from planner.cli.schedule_tables import timeline_tables
+    from planner.cli.schedule_tables import drawn_json, timeline_tables
     from planner.problem.canonical import document_bytes
     from planner.simulate.trace import chrome_trace
 
@@ -113,7 +114,11 @@ def draw(
         emit(chrome_trace(found.plan, found.timeline), trace_file)
     if output is not None:
         emit(document_bytes(found.plan), plan_file)
-    if "-" not in (str(output), str(trace)):
+    if "-" in (str(output), str(trace)):
+        return
+    if json_output:
+        emit_json(drawn_json(family, found))
+    else:
         show_tables(*timeline_tables(family, found, cost))
 
 

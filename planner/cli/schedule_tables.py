@@ -15,7 +15,7 @@ from planner.simulate.bounds import BOUND_MODEL
 from planner.simulate.scores import GroupCost, Measures, Score
 from planner.units import time_text
 
-__all__ = ["families_json", "families_table", "scores_json", "scores_tables", "timeline_tables"]
+__all__ = ["drawn_json", "families_json", "families_table", "scores_json", "scores_tables", "timeline_tables"]
 
 _OPTION_OF_FIELD = {"num_stages": "--stages", "num_slices": "--slices"}
 _LEGEND = (
@@ -38,6 +38,17 @@ def families_json() -> list[dict[str, object]]:
         }
         for spec in FAMILIES.values()
     ]
+
+
+def drawn_json(family: str, found: Drawn) -> dict[str, object]:
+    """A drawn family: its streams, and when each instruction runs, ``[start_ns, end_ns]`` in its order."""
+    return {
+        "family": family,
+        "step_ns": found.timeline.step_ns,
+        "bubble": found.timeline.bubble,
+        "streams": list(found.plan.streams),
+        "times_ns": [[[event.start_ns, event.end_ns] for event in events] for events in found.timeline.events],
+    }
 
 
 def families_table() -> RenderableType:

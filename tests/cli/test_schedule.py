@@ -165,3 +165,13 @@ def test_draw_refuses_an_unknown_family_and_a_shape_that_does_not_fit() -> None:
     assert odd.code == 2
     assert "error[usage]" in odd.err
     assert "even" in odd.err
+
+
+def test_a_drawing_as_json_holds_every_instruction() -> None:
+    """1F1B on two groups, two micro-batches, F 10 ms, B 20 ms: 30 x (2 + 1) = 90 ms."""
+    done = planner("schedule", "draw", "1f1b", "--groups", "2", "--micro-batches", "2", "--json")
+    assert done.code == 0, done.err
+    assert isinstance(done.json, dict)
+    assert done.json["step_ns"] == 90_000_000
+    counts = [len(stream.split()) for stream in done.json["streams"]]
+    assert [len(times) for times in done.json["times_ns"]] == counts == [6, 6]
