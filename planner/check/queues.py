@@ -51,6 +51,8 @@ class Queues:
 
     def __post_init__(self) -> None:
         self._waiting: dict[_Queue, deque[Post]] = defaultdict(deque)
+        first: dict[tuple[int, ...], int] = {}  # members -> the first piece with them: a short name of their queue
+        self._sum_queue = [first.setdefault(piece.members, number) for number, piece in enumerate(self.pieces)]
 
     def post(self, post: Post) -> list[Post] | WrongData:
         """Put ``post`` into its queue; everything that completes by it, or the first two ends that do not fit."""
@@ -81,7 +83,7 @@ class Queues:
         if self.model == "rank_queues":
             return "all"
         if isinstance(entry, Sum):
-            return ("sum", self.pieces[entry.piece].members)
+            return ("sum", self._sum_queue[entry.piece])
         ends = (entry.message.sender, entry.message.receiver)
         return ends if self.model == "buffered" else ("pair", *sorted(ends))
 
@@ -90,7 +92,10 @@ class Queues:
         if not self._waiting[queue]:
             return []
         head = self._waiting[queue][0]
-        ends = [self._head(rank, queue.key) for rank in self._partners(head)]
+        partners = self._partners(head)
+        if any(self._head(rank, queue.key) is None for rank in reversed(partners)):  # the last to come stand last
+            return []
+        ends = [self._head(rank, queue.key) for rank in partners]
         found = [end for end in ends if end is not None and self._fits(head, end)]
         return [head, *found] if len(found) == len(ends) else []
 
