@@ -4,6 +4,8 @@ A block is ``data`` ranks of one node group, inside one node wherever the node i
 several nodes of the group is put together. Equal blocks of a node group are interchangeable: they are used in order.
 """
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from planner.costs.links import Place
@@ -27,26 +29,30 @@ class DeviceClass(NamedTuple):
     blocks: tuple[Block, ...]
 
 
-def device_classes(cluster: Cluster, *, data: int, unused_kinds: tuple[str, ...]) -> tuple[DeviceClass, ...]:
-    """One class for each node group that may be used and has a block of ``data`` ranks; in the cluster's order."""
+def device_classes(
+    cluster: Cluster, *, data: int, unused_kinds: tuple[str, ...], most_blocks: int
+) -> tuple[DeviceClass, ...]:
+    """One class for each node group that may be used and has a block of ``data`` ranks; in the cluster's order.
+
+    ``most_blocks``: of a class; a plan of one route has no use for more blocks than layers.
+    """
     found, first_node = [], 0
     for group in cluster.node_groups:
-        blocks = _blocks(group, first_node, data)
+        blocks = tuple(islice(_blocks(group, first_node, data), most_blocks))
         first_node += group.num_nodes
         if blocks and group.device_kind not in unused_kinds:
             found.append(DeviceClass(group.name, group.device_kind, group.usable_bytes, blocks))
     return tuple(found)
 
 
-def _blocks(group: NodeGroup, first_node: int, data: int) -> tuple[Block, ...]:
-    inside = group.ranks_per_node // data * data
-    whole, left = list[Place](), list[Place]()
-    for node in range(first_node, first_node + group.num_nodes):
-        ranks = [Place(group.name, node)] * group.ranks_per_node
-        whole += ranks[:inside]
-        left += ranks[inside:]
-    return tuple(
-        Block(tuple(ranks[first : first + data]))
-        for ranks in (whole, left)
-        for first in range(0, len(ranks) // data * data, data)
-    )
+def _blocks(group: NodeGroup, first_node: int, data: int) -> Iterator[Block]:
+    """Inside the nodes first, then over what is left of them."""
+    inside = group.ranks_per_node // data
+    nodes = range(first_node, first_node + group.num_nodes)
+    for node in nodes:
+        for _ in range(inside):
+            yield Block((Place(group.name, node),) * data)
+    left = group.ranks_per_node - inside * data
+    ranks = (Place(group.name, node) for node in nodes for _ in range(left))
+    while len(block := tuple(islice(ranks, data))) == data:
+        yield Block(block)

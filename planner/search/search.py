@@ -34,6 +34,9 @@ __all__ = ["Listener", "search"]
 
 _SAY_EVERY_S = 0.25
 _WALL_SHARE = 0.9  # of the time limit; the rest is for writing the plan out
+_UNITS_A_SPACE = 1_000_000
+_UNITS_A_LINEUP = 100_000
+_UNITS_A_START = 5_000  # stage and layer
 _SEEDS_SHARE = 0.5  # of the budget
 _BUDGET_SHARE = 0.15  # of the time limit, in units of work: a slow machine reaches it before the wall
 
@@ -80,9 +83,13 @@ class _Search:
         )
 
     def run(self) -> Answer:
-        found = [make_space(self._costs, degrees, self._constraints) for degrees in self._degrees()]
-        self._spaces = sorted((s for s in found if s.classes), key=lambda space: (space.bound_ns, space.degrees))
+        found: list[Space] = []
         try:
+            for degrees in self._degrees():
+                self._contest.spend(_UNITS_A_SPACE)
+                found.append(make_space(self._costs, degrees, self._constraints))
+            usable = [space for space in found if space.classes]
+            self._spaces = sorted(usable, key=lambda space: (space.bound_ns, space.degrees))
             limit: Limit = "optimal" if self._look_everywhere() else "deterministic"
         except Stopped as stopped:
             limit = "wall" if stopped.limit == "wall" else "deterministic"
@@ -128,10 +135,12 @@ class _Search:
     def _look_through(self, space: Space) -> bool:
         whole = has_all_lineups(space)
         for lineup in lineups(space, self._costs, self._constraints):
+            self._contest.spend(_UNITS_A_LINEUP)
             if space.is_plain_chain and lineup.bound_ns >= self._contest.best_ns:
                 continue
             if not enumerate_lineup(self._contest, lineup):
                 whole = False
+                self._contest.spend(_UNITS_A_START * lineup.num_stages * space.num_layers)
                 for batch in start_batch(lineup):
                     climb(self._contest, lineup, batch)
         return whole

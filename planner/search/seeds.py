@@ -4,6 +4,7 @@ The programme's step is a model, so the cut that it certifies is where the simul
 runs with memory that surely suffices, then with the least that any replay needs.
 """
 
+import math
 from collections.abc import Iterator
 from itertools import islice
 
@@ -25,6 +26,7 @@ _FAMILIES: tuple[Family, ...] = ("1f1b", "gpipe")
 _MOST_EVALUATIONS = 40
 _TOLERANCE = 0.002  # of the model's gap
 _FAR = 1.1  # a model's bound this far above the best simulated step: the model is at most 6 % high
+_MOST_TABLE_BYTES = 200_000_000  # a larger space starts from even cuts
 _DEAR_EVALUATION = 50_000_000  # units
 _UNITS_OF_BISECTION = 500_000_000
 _UNITS_A_TABLE_ENTRY = 2  # of one evaluation: stages x layers x options x vectors of devices x reach
@@ -38,7 +40,9 @@ def seed(contest: Contest, space: Space, constraints: Constraints) -> list[tuple
     for family in families:
         for surely in (True, False):
             problem = partition_problem(space, family, constraints, surely=surely)
-            if problem is None or (key := _memory_key(problem)) in seen:
+            if problem is None or _table_bytes(problem) > _MOST_TABLE_BYTES:
+                continue
+            if (key := _memory_key(problem)) in seen:
                 continue
             seen.add(key)
             last: Cut | None = None
@@ -48,6 +52,12 @@ def seed(contest: Contest, space: Space, constraints: Constraints) -> list[tuple
             if last is not None:
                 found += [_lineup(space, contest.costs, name, problem, last) for name in families]
     return found
+
+
+def _table_bytes(problem: PartitionProblem) -> int:
+    """Of one evaluation."""
+    num_vectors = math.prod(count + 1 for count in problem.counts)
+    return 24 * (len(problem.in_flight) + 1) * (problem.num_layers + 1) * num_vectors
 
 
 def _memory_key(problem: PartitionProblem) -> bytes:

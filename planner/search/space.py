@@ -94,7 +94,11 @@ def make_space(costs: ProblemCosts, degrees: Degrees, constraints: Constraints) 
     samples = degrees.samples(problem.workload.global_batch_size)
     sizes = sorted({-(-count // degrees.data) for count in samples})
     classes, tables, unpriced = [], [], []
-    for device_class in device_classes(problem.cluster, data=degrees.data, unused_kinds=constraints.unused_kinds):
+    unused = constraints.unused_kinds
+    found_classes = device_classes(
+        problem.cluster, data=degrees.data, unused_kinds=unused, most_blocks=graph.num_layers
+    )
+    for device_class in found_classes:
         builder = _Builder(costs, graph, constraints, device_class)
         try:
             found = {size: builder.build(size) for size in sizes}
