@@ -22,7 +22,16 @@ _LEGEND = (
     "F forward, B backward; split: I gradient of the input, W of the weights; R recompute, U update\n"
     "small letters: every second stage of a group; a number is a micro-batch, .1 its slice; dots: idle"
 )
-_NUMBERS = ("bubble_units", "span_units", "memory_units", "messages", "bound_units", "weight_copies", "step_ns")
+_NUMBERS = (
+    "bubble_units",
+    "span_units",
+    "memory_units",
+    "messages",
+    "bound_units",
+    "bubble_share",
+    "weight_copies",
+    "step_ns",
+)
 
 
 def families_json() -> list[dict[str, object]]:

@@ -102,7 +102,7 @@ def score_lists(name: str, lists: PlanLists, cost: GroupCost, *, memory_units: f
     prices = list_prices(plan, lists, cost)
     measures = _measures(plan, prices, cost, simulate(plan, prices))
     if memory_units is not None and measures.memory_units > memory_units:
-        reason = f"memory {round(measures.memory_units, 2):g} is above the limit {memory_units:g}"
+        reason = f"memory {round(measures.memory_units, 2):g}, limit {memory_units:g}"
         return Score(name, measures, reason)
     return Score(name, measures)
 

@@ -42,7 +42,7 @@ def test_compare_has_a_row_for_every_family_the_best_first() -> None:
     candidates = [row["bubble_units"] for row in found if row["fits"]]
     assert candidates == sorted(candidates)
     assert all(row["memory_units"] <= 4 and row["reason"] is None for row in found if row["fits"])
-    assert by_name["zb-h2"]["reason"] == "memory 7 is above the limit 4"
+    assert by_name["zb-h2"]["reason"] == "memory 7, limit 4"
 
 
 def test_compare_makes_orders_of_its_own() -> None:
@@ -105,7 +105,7 @@ def test_compare_as_a_table_marks_the_best() -> None:
     assert done.code == 0, done.err
     best = [line for line in done.out.splitlines() if line.startswith("*")]
     assert len(best) == 1
-    assert "memory 7 is above the limit 4" in done.out
+    assert "memory 7, limit 4" in done.out
     assert "4 groups, 16 micro-batches" in done.out
     assert done.err == ""
 
