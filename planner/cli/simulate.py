@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["simulate"]
 
+_DURATIONS_AT_ONCE = 8_000_000  # 64 MB
+
 
 def simulate(
     plan_file: PlanArgument,
@@ -90,7 +92,14 @@ def _drawn_steps(plan: "Plan", prices: "PlanPrices", num_draws: int, spread: flo
 
     arrays = instruction_arrays(plan, prices)
     batch = ProgramBatch(make_program(plan, arrays, prices), num_groups=len(plan.groups))
-    steps_ns = batch.steps(noise_draws(arrays.duration_ns, spread=spread, num_draws=num_draws, seed=0)).step_ns
+    at_once = max(1, _DURATIONS_AT_ONCE // batch.num_instructions)
+    parts = [
+        batch.steps(
+            noise_draws(arrays.duration_ns, spread=spread, num_draws=min(at_once, num_draws - first), seed=first)
+        )
+        for first in range(0, num_draws, at_once)
+    ]
+    steps_ns = np.concatenate([part.step_ns for part in parts])
     median_ns, high_ns = np.percentile(steps_ns, [50, 95], method="higher").tolist()
     return _DrawnSteps(num_draws, spread, median_ns, high_ns, int(steps_ns.max()))
 

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from planner.cli.simulate import _drawn_steps, _DrawnSteps
 from planner.costs.prices import VisitPrice
 from planner.problem.canonical import document_bytes
@@ -36,6 +38,17 @@ def test_without_spread_every_draw_is_the_step() -> None:
     prices = make_prices(plan, lambda stage: VisitPrice(1000 + stage, 2000, 0, 0), message_ns=lambda a, b: 70)
     step_ns = simulate(plan, prices).step_ns
     assert _drawn_steps(plan, prices, 7, 0.0) == _DrawnSteps(7, 0.0, step_ns, step_ns, step_ns)
+
+
+def test_many_draws_are_made_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """42 instructions, 84 durations at once: two draws a part, each part with a seed of its own."""
+    plan = line_plan("1f1b", 3, 6)
+    prices = make_prices(plan, lambda stage: VisitPrice(1000 + stage, 2000, 0, 0))
+    whole = _drawn_steps(plan, prices, 60, 0.2)
+    monkeypatch.setattr("planner.cli.simulate._DURATIONS_AT_ONCE", 84)
+    parts = _drawn_steps(plan, prices, 60, 0.2)
+    assert parts.median_ns != whole.median_ns
+    assert abs(parts.median_ns / whole.median_ns - 1) < 0.05
 
 
 def test_noisy_steps_in_the_table(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from planner.plan.instruction import Instruction
 from planner.plan.plan import Plan
 from planner.problem.reading import read_document
 from planner.schedules.build import build_plan
+from planner.schedules.families import FAMILIES, family_plan
+from planner.schedules.family import FamilyShape
 from planner.simulate.simulate import simulate
 from planner.simulate.timeline import Event, Timeline
 from tests.helpers.plain_times import PlainTimes
@@ -133,11 +135,7 @@ def test_several_updates_equal_a_plain_recursion(seed: int) -> None:
                 count += 1
         streams.append(" ".join(words))
     plan = with_streams(base, *streams)
-    prices = random_prices(source, plan)
-    timeline, plain = simulate(plan, prices), PlainTimes(plan.model_dump(mode="json"), prices)
-    for orders, events in zip(plain.facts.streams, timeline.events, strict=True):
-        assert [(e.start_ns, e.end_ns) for e in events] == [(plain.start_ns(o), plain.end_ns(o)) for o in orders]
-    assert timeline.step_ns == plain.step_ns()
+    assert_as_recursion(plan, random_prices(source, plan))
 
 
 def test_a_message_lives_from_its_send_to_the_end_of_its_reader() -> None:
@@ -175,16 +173,32 @@ def test_an_order_that_its_own_stage_blocks_is_named(stream: str, waits: str) ->
 
 @pytest.mark.parametrize("part", range(4))
 def test_simulation_equals_a_plain_recursion(part: int) -> None:
-    """Times, step and peaks of 60 random plans: meshes, routes, skips, ties, slices, split backwards, recompute."""
-    for seed in range(60):
+    """Times, step and peaks of 250 random plans: meshes, routes, skips, ties, slices, split backwards, recompute."""
+    for seed in range(250):
         source = random.Random(1000 * part + seed)
         plan = random_plan(source)
-        prices = random_prices(source, plan)
-        timeline, plain = simulate(plan, prices), PlainTimes(plan.model_dump(mode="json"), prices)
-        for stream, events in zip(plain.facts.streams, timeline.events, strict=True):
-            assert [(e.start_ns, e.end_ns) for e in events] == [(plain.start_ns(o), plain.end_ns(o)) for o in stream]
-        assert timeline.step_ns == plain.step_ns()
-        assert list(timeline.peak_bytes or ()) == plain.peak_bytes()
+        assert_as_recursion(plan, random_prices(source, plan))
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_every_family_equals_a_plain_recursion(family: str) -> None:
+    """Copies of layers, two routes on a group, attention stages on all routes, head parts, updates in between."""
+    found = 0
+    for seed, (num_groups, num_micro_batches) in enumerate(((1, 2), (2, 2), (2, 5), (3, 6), (4, 4), (4, 8))):
+        shape = FamilyShape(num_groups, num_micro_batches)
+        if FAMILIES[family].refusal(shape) is None:
+            plan = family_plan(family, shape)
+            assert_as_recursion(plan, random_prices(random.Random(seed), plan))
+            found += 1
+    assert found >= 2
+
+
+def assert_as_recursion(plan: Plan, prices: PlanPrices) -> None:
+    timeline, plain = simulate(plan, prices), PlainTimes(plan.model_dump(mode="json"), prices)
+    for stream, events in zip(plain.facts.streams, timeline.events, strict=True):
+        assert [(e.start_ns, e.end_ns) for e in events] == [(plain.start_ns(o), plain.end_ns(o)) for o in stream]
+    assert timeline.step_ns == plain.step_ns()
+    assert list(timeline.peak_bytes or ()) == plain.peak_bytes()
 
 
 @pytest.mark.parametrize("seed", range(30))
