@@ -145,20 +145,26 @@ class Lineup:
             for size in self.sizes:
                 tables = self.tables(stage - 1, size)
                 outputs = [0, *(price.output_bytes for price in tables.prices[:-1])]
-                back = [0, *(price.output_bytes for price in tables.prices[:-1])]
-                found[stage, size] = (
-                    np.array([self._message_ns(one, other, size, output) for output in outputs]),
-                    np.array([self._message_ns(other, one, size, output) for output in back]),
-                )
+                into = self._messages_ns(one, other, size, outputs)
+                found[stage, size] = (into, self._messages_ns(other, one, size, outputs))
         return found
 
-    def _message_ns(self, sender: Block, receiver: Block, size: int, output_bytes: int) -> int:
-        """All ranks send their samples to their partners at once; ``output_bytes`` are those of the fullest."""
+    def _messages_ns(self, sender: Block, receiver: Block, size: int, output_bytes: list[int]) -> Integers:
+        """Of each output of the fullest rank: all ranks send their samples to their partners at once."""
         data, fullest = self.space.degrees.data, -(-size // self.space.degrees.data)
-        return max(
-            self.costs.links.message_ns(one, other, -(-cut(size, data, number).size * output_bytes // fullest))
-            for number, (one, other) in enumerate(zip(sender.places, receiver.places, strict=True))
-        )
+        partners = zip(sender.places, receiver.places, strict=True)
+        different = {
+            (one.node_group, other.node_group, one.node == other.node, cut(size, data, number).size): (one, other)
+            for number, (one, other) in enumerate(partners)
+        }
+        by_bytes = {
+            num_bytes: max(
+                self.costs.links.message_ns(one, other, -(-samples * num_bytes // fullest))
+                for (_, _, _, samples), (one, other) in different.items()
+            )
+            for num_bytes in set(output_bytes)
+        }
+        return np.array([by_bytes[num_bytes] for num_bytes in output_bytes])
 
     def step_ns(self, batch: Batch, ends_ns: Integers, row: int) -> int:
         """The whole step of one candidate: updates wait for all sums (gradient norm), then follow on each group."""
