@@ -1,7 +1,8 @@
 """A whole plan from its parts and a schedule family; nothing trusts it: the plan checks itself, `check` replays it.
 
-Every route lies on its own groups (replicas) and gets its own streams from the family; then each visit gets the
-backward that its stage needs, and each trained stage its G right after its last backward and its U at the end.
+Every route lies on its own groups (replicas) and gets its own streams from the family, which is any of the registry
+that has one route; then each visit gets the backward that its stage needs, and each trained stage its G right after its
+last backward and its U at the end.
 """
 
 from collections import defaultdict
@@ -14,13 +15,15 @@ from planner.plan.instruction import (
     BACKWARD,
     BACKWARD_INPUT,
     FORWARD,
+    VISIT_OPERATIONS,
     Instruction,
     Operation,
     stream_text,
 )
 from planner.plan.plan import MicroBatch, Plan, Stage
-from planner.problem.options import Family
 from planner.problem.workload import Precision
+from planner.schedules.families import FAMILIES, family_lists
+from planner.schedules.family import FamilyShape
 from planner.schedules.gpipe import gpipe
 from planner.schedules.interleaved import interleaved
 from planner.schedules.one_f_one_b import one_f_one_b
@@ -29,7 +32,8 @@ from planner.schedules.updates import with_updates
 
 __all__ = ["PlanParts", "build_plan"]
 
-_FAMILIES: Mapping[Family, Callable[[Shape], Streams]] = {
+# with slices; everything else comes from the registry
+_FAMILIES: Mapping[str, Callable[[Shape], Streams]] = {
     "gpipe": gpipe,
     "1f1b": one_f_one_b,
     "interleaved": interleaved,
@@ -51,11 +55,11 @@ class PlanParts:
     untrained_layers: frozenset[int] = frozenset()
 
 
-def build_plan(parts: PlanParts, family: Family, *, forwards_first: Sequence[int] | None = None) -> Plan:
+def build_plan(parts: PlanParts, family: str, *, forwards_first: Sequence[int] | None = None) -> Plan:
     """The plan of a family. ``forwards_first``: warm-up counts by group along each route, for 1F1B only.
 
-    Raises ``PlanError`` where the family cannot serve the parts (several routes on one group, stages not dealt round
-    robin, ...) and pydantic's ``ValidationError`` where the parts break the contract.
+    Raises ``PlanError`` where the family cannot serve the parts (several routes on one group, stages on other groups
+    than the family wants, ...) and pydantic's ``ValidationError`` where the parts break the contract.
     """
     if forwards_first is not None and family != "1f1b":
         raise PlanError(f"warm-up counts given for {family}, expected 1f1b", code="warm_up", pointer="/streams")
@@ -63,9 +67,8 @@ def build_plan(parts: PlanParts, family: Family, *, forwards_first: Sequence[int
     backward_of = _backwards(parts)
     streams: dict[int, list[Instruction]] = {}
     for route, stages in enumerate(parts.routes):
-        groups = _round_robin(parts, route)
-        shape = Shape(len(groups), len(stages), _slices(parts, route))
-        made = _FAMILIES[family](shape) if forwards_first is None else one_f_one_b(shape, forwards_first=forwards_first)
+        groups = list(dict.fromkeys(parts.stages[stage].group for stage in stages))
+        made = _streams(parts, route, family, groups=groups, forwards_first=forwards_first)
         for group, stream in zip(groups, made, strict=True):
             streams[group] = with_updates(_named(parts, route, stream, backward_of))
     return _plan(parts, [streams[group] for group in range(len(parts.groups))])
@@ -97,18 +100,42 @@ def _check_own_groups(parts: PlanParts) -> None:
                 raise PlanError(message, code="family", pointer=f"/routes/{number}")
 
 
-def _round_robin(parts: PlanParts, route: int) -> list[int]:
-    """The groups of a route in the order of their first use; its stages must be dealt to them in turn."""
-    found = [parts.stages[stage].group for stage in parts.routes[route]]
-    groups = list(dict.fromkeys(found))
-    for place, group in enumerate(found):
-        if group != groups[place % len(groups)]:
-            expected = groups[place % len(groups)]
-            message = (
-                f"stage {parts.routes[route][place]} lies on group {group}, expected group {expected}: round robin"
-            )
+def _streams(
+    parts: PlanParts, route: int, family: str, *, groups: list[int], forwards_first: Sequence[int] | None
+) -> Streams:
+    """The family's own streams for a route on ``groups``, in the order of their first use."""
+    num_stages, slices = len(parts.routes[route]), _slices(parts, route)
+    if family in _FAMILIES:
+        _check_placement(parts, route, [groups[place % len(groups)] for place in range(num_stages)])
+        shape = Shape(len(groups), num_stages, slices)
+        if forwards_first is None:
+            return _FAMILIES[family](shape)
+        return one_f_one_b(shape, forwards_first=forwards_first)
+    if max(slices) > 1:
+        raise PlanError(f"found micro-batches of {max(slices)} slices, expected 1 for {family}", code="family")
+    options = FAMILIES[family].options if family in FAMILIES else frozenset[str]()
+    asked = FamilyShape(
+        len(groups),
+        len(slices),
+        num_stages=num_stages if "num_stages" in options else None,
+        num_slices=1 if "num_slices" in options else None,
+    )
+    lists = family_lists(family, asked)
+    if len(lists.routes) > 1 or len(lists.stages) != num_stages:
+        found = f"{len(lists.routes)} routes and {len(lists.stages)} stages"
+        message = f"{family} has {found} on {len(groups)} groups, expected 1 route and {num_stages} stages"
+        raise PlanError(message, code="family", pointer=f"/routes/{route}")
+    _check_placement(parts, route, [groups[stage.group] for stage in lists.stages])
+    return lists.streams
+
+
+def _check_placement(parts: PlanParts, route: int, expected: list[int]) -> None:
+    """Each stage of the route lies on the group that the family wants."""
+    for place, (stage, group) in enumerate(zip(parts.routes[route], expected, strict=True)):
+        found = parts.stages[stage].group
+        if found != group:
+            message = f"stage {stage} lies on group {found}, expected group {group}: the placement of the family"
             raise PlanError(message, code="family", pointer=f"/routes/{route}/{place}")
-    return groups
 
 
 def _batches(parts: PlanParts, route: int) -> list[int]:
@@ -125,14 +152,16 @@ def _slices(parts: PlanParts, route: int) -> tuple[int, ...]:
 def _named(
     parts: PlanParts, route: int, stream: Iterable[Instruction], backward_of: Mapping[int, Operation]
 ) -> list[Instruction]:
-    """A family's numbers -> the plan's stages and micro-batches; B -> what the stage needs of a backward."""
+    """A family's numbers -> the plan's stages and micro-batches; backwards -> what the stage needs of them."""
     stages, batches = parts.routes[route], _batches(parts, route)
     found = []
-    for instruction in stream:
-        stage = stages[instruction.stage]
-        operation = FORWARD if instruction.operation == FORWARD else backward_of.get(stage)
-        if operation is not None:
-            found.append(Instruction(operation, stage, batches[instruction.number], instruction.slice))
+    for operation, place, number, part in stream:
+        needed = backward_of.get(stages[place])
+        if operation == BACKWARD and needed == BACKWARD_INPUT:
+            operation = BACKWARD_INPUT
+        if operation in (FORWARD, needed) or needed == BACKWARD:
+            named = batches[number] if operation in VISIT_OPERATIONS else number
+            found.append(Instruction(operation, stages[place], named, part))
     return found
 
 

@@ -8,8 +8,11 @@ from planner.check.structure import check_plan
 from planner.errors import PlanError
 from planner.problem.options import Family
 from planner.problem.profile import Reads
-from planner.schedules.build import build_plan
+from planner.schedules.build import PlanParts, build_plan
+from planner.schedules.families import family_plan
+from planner.schedules.family import FamilyShape
 from planner.schedules.interleaved import round_sizes
+from planner.schedules.placements import v
 from tests.helpers.plans import Line, line_plan, make_parts
 
 
@@ -151,3 +154,59 @@ def test_warm_up_counts_that_do_not_rise_end(counts: tuple[int, ...]) -> None:
 def test_warm_up_counts_belong_to_1f1b() -> None:
     with pytest.raises(PlanError, match="warm-up counts given for gpipe"):
         line_plan("gpipe", 2, 2, forwards_first=(2, 1))
+
+
+def v_parts(num_groups: int, num_micro_batches: int) -> PlanParts:
+    """2p stages down and up, one layer a stage."""
+    parts = make_parts([Line(num_groups, 2 * num_groups, num_micro_batches)], num_layers=2 * num_groups)
+    stages = [
+        stage.model_copy(update={"group": group}) for stage, group in zip(parts.stages, v(num_groups), strict=True)
+    ]
+    return replace(parts, stages=tuple(stages))
+
+
+@pytest.mark.parametrize("family", ["zb-v", "v-half", "v-min", "dualpipe-v"])
+def test_families_of_the_registry_on_a_v(family: str) -> None:
+    """The streams are those of the abstract plan: same shape, same order."""
+    plan = build_plan(v_parts(3, 7), family)
+    assert check_plan(plan).ok
+    assert plan.streams == family_plan(family, FamilyShape(3, 7)).streams
+
+
+def test_families_of_the_registry_on_replicas() -> None:
+    """Two routes on own groups; route 1 has micro-batches 3 and 4."""
+    plan = build_plan(make_parts([Line(2, 2, 3), Line(1, 1, 2)], num_layers=2), "zb-h1")
+    assert check_plan(plan).ok
+    assert plan.streams[1] == "1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1W2 1G0 1U0"
+    assert plan.streams[2] == "2F3 2I3 2W3 2F4 2I4 2W4 2G0 2U0"
+
+
+def test_a_split_family_gives_each_stage_the_backward_that_it_needs() -> None:
+    """Layer 1 without weights hands gradient back; with layer 0 frozen too there is nobody to hand it to."""
+    parts = replace(make_parts([Line(3, 3, 2)], num_layers=3), untrained_layers=frozenset({1}))
+    assert build_plan(parts, "zb-h1").streams[1] == "1F0 1F1 1I0 1I1"
+    frozen = replace(parts, untrained_layers=frozenset({0, 1}))
+    assert build_plan(frozen, "zb-h1").streams[:2] == ("0F0 0F1", "1F0 1F1")
+
+
+def test_the_placement_must_be_that_of_the_family() -> None:
+    parts = make_parts([Line(3, 3, 4)], num_layers=3)
+    with pytest.raises(PlanError, match="zb-v has 1 routes and 6 stages on 3 groups, expected 1 route and 3 stages"):
+        build_plan(parts, "zb-v")
+    with pytest.raises(PlanError, match="found family 'nothing'"):
+        build_plan(parts, "nothing")
+    with pytest.raises(PlanError, match="stage 3 lies on group 0, expected group 2"):
+        build_plan(make_parts([Line(3, 6, 4)], num_layers=6), "v-half")
+    with pytest.raises(PlanError, match="2 slices, expected 1 for zb-h1"):
+        build_plan(make_parts([Line(3, 3, 4, num_slices=2)], num_layers=3), "zb-h1")
+
+
+def test_what_a_family_leaves_open_is_fixed_by_the_parts() -> None:
+    """Stages of a loop, slices of one; updates of an asynchronous stream keep their numbers."""
+    loop = make_parts([Line(2, 5, 4)], num_layers=5)
+    assert build_plan(loop, "breadth-first").streams == build_plan(loop, "gpipe").streams
+    line = make_parts([Line(2, 2, 2), Line(1, 1, 2)], num_layers=2)
+    assert build_plan(line, "seq1f1b").streams == build_plan(line, "1f1b").streams
+    plan = build_plan(line, "1f1b-asynchronous")
+    assert check_plan(plan).ok
+    assert plan.streams[2] == "2F2 2B2 2G0 2U0 2F3 2B3 2G1 2U1"
