@@ -65,7 +65,7 @@ def period_bounds(problem: OrderProblem) -> tuple[PeriodBound, ...]:
     for stage, group in enumerate(problem.group_of_stage):
         work[group] += problem.work_ns(stage)
         area[group] += problem.kept[stage] * ways[stage].lifetime_ns
-    needed = [-(-total // limit) for total, limit in zip(area, problem.limit, strict=True)]
+    needed = [-(-total // max(1, limit)) for total, limit in zip(area, problem.limit, strict=True)]
     return (PeriodBound("work", max(work)), PeriodBound("memory_area", max(needed)))
 
 
@@ -142,7 +142,7 @@ class _Group:
         area = sum(
             self._problem.kept[s] * self._problem.micro_batches_of(s) * self._ways[s].lifetime_ns for s in self._stages
         )
-        return self._head_ns + -(-area // self._limit)
+        return self._head_ns + -(-area // max(1, self._limit))
 
     def memory_head_ns(self) -> int:
         """F that fit: those that take the longest for what they keep."""

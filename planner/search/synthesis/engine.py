@@ -1,5 +1,6 @@
 """Schedules of one order problem: made by priority from either end of time, re-timed, improved by walking."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -39,9 +40,9 @@ class Engine:
     def __init__(self, problem: OrderProblem, kernels: Kernels) -> None:
         self.problem = problem
         self._kernels = kernels
-        self._arrays = forward_cells(problem)
-        self._forward, self._backward = self._rows(self._arrays), self._rows(reversed_cells(problem))
-        count, offset = np.asarray(self._arrays.counts), np.asarray(self._arrays.offset)
+        self.cells = forward_cells(problem)
+        self._forward, self._backward = self._rows(self.cells), self._rows(reversed_cells(problem))
+        count, offset = np.asarray(self.cells.counts), np.asarray(self.cells.offset)
         self.cell = np.repeat(np.arange(len(count)), count)  # of each instruction
         self.number = np.arange(len(self.cell)) - offset[self.cell]  # its micro-batch on the route
         self._mirrored = offset[self.cell] + count[self.cell] - 1 - self.number
@@ -51,7 +52,7 @@ class Engine:
         return Cells(*(self._kernels.row(np.array(row, np.int64)) for row in cells))
 
     def _state(self) -> State:
-        many, few, groups = len(self.cell), len(self._arrays.counts), self.problem.num_groups
+        many, few, groups = len(self.cell), len(self.cells.counts), self.problem.num_groups
         leaves = 2 << (groups - 1).bit_length()  # and their parents
         sizes = (many, many, many, many, few, few, groups, groups, groups, leaves)
         return State(*(self._kernels.row(np.zeros(size, np.int64)) for size in sizes))
@@ -73,7 +74,7 @@ class Engine:
         mirrored = self._kernels.row(-keys[self._mirrored])
         if self._kernels.list_schedule(self._backward, mirrored, wait_ns, order, self._states[0]) < 0:
             return None
-        first = np.asarray(self._arrays.first)
+        first = np.asarray(self.cells.first)
         streams = [np.array(order[a:b], np.int64)[::-1] for a, b in pairwise(first)]
         return self.of_order(np.concatenate(streams), name)
 
@@ -99,10 +100,10 @@ class Engine:
     def _schedule(self, step_ns: int, order: Integers, name: str) -> Schedule:
         return Schedule(int(step_ns), order, np.array(self._states[0].starts, np.int64), name)
 
-    def order_of(self, streams: list[list[Instruction]]) -> Integers | None:
+    def order_of(self, streams: Sequence[Sequence[Instruction]]) -> Integers | None:
         """Streams of this placement's stages as an order: B stands for I and W. None where visits are missing."""
         cells = [cell for stream in streams for one in stream for cell in self._cells_of(one)]
-        whole = np.array_equal(np.bincount(cells, minlength=len(self._arrays.counts)), self._arrays.counts)
+        whole = np.array_equal(np.bincount(cells, minlength=len(self.cells.counts)), self.cells.counts)
         return np.array(cells, np.int64) if whole else None
 
     def _cells_of(self, instruction: Instruction) -> list[int]:
@@ -113,7 +114,7 @@ class Engine:
 
     def streams(self, schedule: Schedule) -> list[list[Instruction]]:
         """One stream a group; numbers count the micro-batches of the route. B where a stage does not split W."""
-        done = [0] * len(self._arrays.counts)
+        done = [0] * len(self.cells.counts)
         names: list[tuple[Operation, int]] = []
         for stage in range(self.problem.num_stages):
             names += [("F", stage), ("I" if self.problem.splits(stage) else "B", stage), ("W", stage)]

@@ -8,7 +8,7 @@
 It ends where a schedule equals the bound. Deterministic; plain and compiled loops give the same schedule.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -65,13 +65,23 @@ class Synthesis:
     named: dict[str, int]
 
 
-def synthesise(problem: OrderProblem, effort: Effort | None = None, *, kernels: Kernels | None = None) -> Synthesis:
-    """The best schedule found. Raises ``InfeasibleError`` where the limits let no order end."""
+def synthesise(
+    problem: OrderProblem,
+    effort: Effort | None = None,
+    *,
+    starts: Sequence[Sequence[Sequence[Instruction]]] = (),
+    kernels: Kernels | None = None,
+) -> Synthesis:
+    """The best schedule found. Raises ``InfeasibleError`` where the limits let no order end.
+
+    ``starts``: more streams for the portfolio, numbered as those of the answer; ``kernels``: default the quickest.
+    """
     effort = effort or default_effort(problem)
     engine = Engine(problem, kernels or quickest_kernels(effort.work(problem.num_instructions)))
     bound = best_step_bound(problem)
     named = list(named_schedules(engine)) if problem.num_instructions <= _NAMED_UP_TO else []
-    found = _best_first([*named, *_templated(engine, effort.templates, bound.step_ns)])
+    given = _given(engine, starts)
+    found = _best_first([*named, *given, *_templated(engine, effort.templates, bound.step_ns)])
     if not found:
         raise _locked(problem)
     found = _best_first([*_all_shaken(engine, found[:_STARTS], effort, bound.step_ns), *found])
@@ -83,6 +93,14 @@ def synthesise(problem: OrderProblem, effort: Effort | None = None, *, kernels: 
         bound=bound,
         named={schedule.name: schedule.step_ns for schedule in named},
     )
+
+
+def _given(engine: Engine, starts: Sequence[Sequence[Sequence[Instruction]]]) -> Iterator[Schedule]:
+    for streams in starts:
+        order = engine.order_of(streams)
+        schedule = engine.of_order(order, "given") if order is not None else None
+        if schedule is not None:
+            yield schedule
 
 
 def _best_first(schedules: list[Schedule]) -> list[Schedule]:
