@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import torch
 
+from planner.executor.devices import device_kind
 from planner.problem.profile import Layer
-from profiles.device import device_kind, total_bytes, usable_bytes
+from profiles.device import total_bytes, usable_bytes
 from profiles.protocol import Description, Job
 from profiles.tasks import Tasks
 
@@ -23,7 +24,7 @@ def describe(job: Job, tasks: Tasks) -> Description:
         measured=tuple(tasks.cut.layers[number].fingerprint for number in tasks.measured),
         total_bytes=total_bytes(job.device),
         usable_bytes=job.usable_bytes if job.usable_bytes is not None else usable_bytes(job.device, job.num_ranks),
-        device_kind=device_kind(job.device),
+        device_kind=device_kind(torch.device(job.device)),
         backend=f"cuda {torch.version.cuda}" if job.device == "cuda" else "cpu",
         torch_version=torch.__version__,
         update_params=tasks.update_params,

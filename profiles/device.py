@@ -1,13 +1,13 @@
-"""The device of a measuring process: its kind and what a rank may use of it."""
+"""The device of a measuring process: whether it is there and what a rank may use of it."""
 
 import resource
 
 import torch
 
 from planner.errors import DeviceError
-from profiles.machine import cpu_kind, cpu_memory_bytes, usable_cpu_bytes
+from profiles.machine import cpu_memory_bytes, usable_cpu_bytes
 
-__all__ = ["device_kind", "require_device", "total_bytes", "usable_bytes"]
+__all__ = ["require_device", "total_bytes", "usable_bytes"]
 
 _KIB = 1024  # ru_maxrss counts KiB on Linux
 
@@ -16,13 +16,6 @@ def require_device(device: str) -> None:
     """Raises ``DeviceError`` where this machine does not have the device."""
     if device == "cuda" and not torch.cuda.is_available():
         raise DeviceError("torch finds no CUDA device on this machine; cpu is always there", code="device_missing")
-
-
-def device_kind(device: str) -> str:
-    """The name of the current GPU or of the processor, as profiles and clusters write it."""
-    if device != "cuda":
-        return cpu_kind()
-    return "-".join(torch.cuda.get_device_name().replace("NVIDIA", "").split())[:64]
 
 
 def total_bytes(device: str) -> int:

@@ -12,10 +12,11 @@ import torch
 import torch.distributed as dist
 
 from planner.errors import PlannerError
+from planner.executor.devices import device_kind
 from planner.problem.canonical import document_bytes
 from planner.problem.contract import Contract
 from planner.problem.reading import read_document
-from profiles.device import device_kind, require_device, usable_bytes
+from profiles.device import require_device, usable_bytes
 from profiles.link_protocol import Exchange, Exchanges, LinkJob
 from profiles.protocol import Refusal
 
@@ -58,7 +59,7 @@ def _probe(job: LinkJob) -> Exchanges:
     finally:
         dist.destroy_process_group()
     own_bytes = job.usable_bytes if job.usable_bytes is not None else usable_bytes(job.device, job.num_ranks)
-    return Exchanges(device_kind=device_kind(job.device), usable_bytes=own_bytes, exchanges=exchanges)
+    return Exchanges(device_kind=device_kind(torch.device(job.device)), usable_bytes=own_bytes, exchanges=exchanges)
 
 
 def _exchanges(job: LinkJob, device: torch.device) -> Iterator[Exchange]:

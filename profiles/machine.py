@@ -1,31 +1,17 @@
-"""The machine that measures: its device kind, memory that one rank may use, and the lock that keeps profilers apart."""
+"""The machine that measures: memory that one rank may use, and the lock that keeps profilers apart."""
 
 import contextlib
 import fcntl
 import os
-import platform
-import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from planner.errors import DeviceError
 
-__all__ = ["cpu_kind", "cpu_memory_bytes", "device_lock", "usable_cpu_bytes"]
+__all__ = ["cpu_memory_bytes", "device_lock", "usable_cpu_bytes"]
 
 _RESERVE_SHARE = 0.1  # of the machine's memory, for the system and other programs
-_NOISE = re.compile(r"\(R\)|\(TM\)|\bCPU\b|\bProcessor\b|@.*$|\b\d+-Core\b", re.IGNORECASE)
-
-
-def cpu_kind() -> str:
-    """The processor's name as a device kind: letters, digits, dots and dashes."""
-    name = platform.machine()
-    with contextlib.suppress(FileNotFoundError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        names = [line.partition(":")[2] for line in lines if line.startswith("model name")]
-        name = names[0] if names else name
-    words = re.findall(r"[A-Za-z0-9._]+", _NOISE.sub(" ", name))
-    return "-".join(["cpu", *words])[:64].rstrip("-")
 
 
 def cpu_memory_bytes() -> int:

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 _TICK_S = 0.05
 _GRACE_S = 2.0  # for a child to leave after its last event
-_MEMORY_WORDS = ("MemoryError", "bad_alloc", "out of memory", "Cannot allocate memory")
+_MEMORY_WORDS = ("MemoryError", "bad_alloc", "out of memory", "Cannot allocate memory", "Memory allocation")
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,12 @@
 """Where this rank computes, and what that device is called in profiles and plans."""
 
-import platform
-import re
-from contextlib import suppress
-from pathlib import Path
-
 import torch
 import torch.distributed as dist
 from torch import nn
 
-__all__ = ["cpu_kind", "device_kind", "device_of"]
+from planner.executor.processor import cpu_kind, kind_words
 
-_NOISE = re.compile(r"\(R\)|\(TM\)|\bCPU\b|\bProcessor\b|@.*$|\b\d+-Core\b", re.IGNORECASE)
+__all__ = ["device_kind", "device_of"]
 
 
 def device_of(model: nn.Module, group: dist.ProcessGroup | None) -> torch.device:
@@ -24,18 +19,7 @@ def device_of(model: nn.Module, group: dist.ProcessGroup | None) -> torch.device
 
 
 def device_kind(device: torch.device) -> str:
-    """The name of the device's type, as the profiler writes it."""
-    return _words(torch.cuda.get_device_name(device)) if device.type == "cuda" else cpu_kind()
-
-
-def cpu_kind() -> str:
-    """The processor's name as a device kind: letters, digits, dots and dashes."""
-    name = platform.machine()
-    with suppress(FileNotFoundError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        name = next((line.partition(":")[2] for line in lines if line.startswith("model name")), name)
-    return f"cpu-{_words(_NOISE.sub(' ', name))}"[:64].rstrip("-")
-
-
-def _words(name: str) -> str:
-    return "-".join(re.findall(r"[A-Za-z0-9._]+", name))
+    """The name of the device's type, as profiles, clusters and plans write it: the maker's name is left out."""
+    if device.type != "cuda":
+        return cpu_kind()
+    return kind_words(torch.cuda.get_device_name(device).replace("NVIDIA", ""))[:64]

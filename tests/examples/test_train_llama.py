@@ -11,13 +11,13 @@ import pytest
 from examples.demo import print_losses
 from examples.settings import SAMPLES, TOKENS
 from planner.cutting.cut import cut_model
+from planner.executor.processor import cpu_kind
 from planner.plan.graph import LayerGraph, Node
 from planner.plan.plan import MicroBatch, Plan, Stage
 from planner.problem.canonical import document_bytes
 from planner.problem.reading import read_document
 from planner.schedules.build import PlanParts, build_plan
 from planner.simulate.run_record import RunRecord
-from profiles.machine import cpu_kind
 from tests.helpers.documents import digest_of
 
 ROOT = Path(__file__).parent.parent.parent

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from planner.errors import DeviceError
-from profiles.machine import cpu_kind, cpu_memory_bytes, device_lock, usable_cpu_bytes
+from planner.executor.processor import cpu_kind
+from profiles.machine import cpu_memory_bytes, device_lock, usable_cpu_bytes
 
 
 def test_a_second_profiler_is_refused_until_the_first_ends(tmp_path: Path) -> None:
