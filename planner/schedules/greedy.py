@@ -49,6 +49,7 @@ class GreedyTask:
     pace: int = 0  # ticks between the forwards of a stage that reads nothing, at least
     detached: frozenset[tuple[int, int]] = frozenset()  # (reader, source)
     stage_ticks: Mapping[tuple[int, str], int] = field(default_factory=dict)  # where a stage differs from ``ticks``
+    stage_caps: Mapping[int, int] = field(default_factory=dict)  # most visits that a stage keeps; else no limit
     delays: Mapping[tuple[int, int], Delay] = field(default_factory=dict)  # (reader, source); none where left out
 
     @property
@@ -125,13 +126,20 @@ class _Walk:
         task, place = self.task, self._next[stage, operation]
         if place == len(task.batches[stage]):
             return None
-        if operation == FORWARD and self._kept[group] + self._reserve[stage] > task.caps[group]:
+        if operation == FORWARD and self._is_full(stage, group):
             return None
         start = self._ready(stage, operation, place)
         if start is None:
             return None
         instruction = Instruction(cast(Operation, operation), stage, task.batches[stage][place])
         return _Candidate(max(start, self.free[group]), self.key(instruction), instruction)
+
+    def _is_full(self, stage: int, group: int) -> bool:
+        """Whether an F of the stage has to wait for something to be freed."""
+        most = self.task.stage_caps.get(stage)
+        if most is not None and self._next[stage, "F"] - self._next[stage, self.task.operations[stage][-1]] >= most:
+            return True
+        return self._kept[group] + self._reserve[stage] > self.task.caps[group]
 
     def _ready(self, stage: int, operation: str, place: int) -> int | None:
         """When everything that it waits for has arrived; None while something has not been placed."""
@@ -190,7 +198,7 @@ def _reserves(task: GreedyTask) -> list[int]:
         sum(
             task.kept[other]
             for other in range(stage, len(task.groups))
-            if task.groups[other] == task.groups[stage] and task.batches[other] is task.batches[stage]
+            if task.groups[other] == task.groups[stage] and task.batches[other] == task.batches[stage]
         )
         for stage in range(len(task.groups))
     ]

@@ -21,6 +21,7 @@ from planner.schedules.placements import one_route
 
 __all__ = ["VOCABULARY_ONE_BARRIER", "VOCABULARY_TWO_BARRIERS", "vocabulary"]
 
+_MOST_PARTS = 2  # micro-batches of which a group keeps logits: else the free W would wait for the end
 _TICKS = {"F": 2, "B": 4, "W": 1, "I": 0}
 
 
@@ -50,6 +51,7 @@ def _task(shape: FamilyShape, num_barriers: int, barrier_ticks: int) -> GreedyTa
         kept=[1] * p + [0] * (p + 1),
         detached=frozenset((part, last) for part in parts) if one else frozenset(),
         stage_ticks={(part, operation): 1 for part in parts for operation in "FBW"} | {(combine, "F"): 0},
+        stage_caps=dict.fromkeys(parts, _MOST_PARTS),
         delays=delays,
     )
 

@@ -186,7 +186,7 @@ def test_refusals_say_what_was_found(shape: FamilyShape, name: str, reason: str)
 def test_shapes_and_names_are_checked() -> None:
     with pytest.raises(PlanError, match="found num_groups=0"):
         FamilyShape(0, 1)
-    with pytest.raises(PlanError, match="found family 'gpip', expected one of .*gpipe"):
+    with pytest.raises(PlanError, match=r"found family 'gpip', expected one of .*gpipe"):
         family_plan("gpip", FamilyShape(2, 2))
 
 

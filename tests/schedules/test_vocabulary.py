@@ -85,3 +85,17 @@ def test_the_visits_of_the_parts() -> None:
         found = {(visit.stage, text) for visit, text in plan.visit_operations.items()}
         assert found == {(0, "FB"), (1, "FB"), (2, "F" + backward), (3, "F" + backward), (4, "FI")}
         assert [stage.group for stage in plan.stages] == [0, 1, 0, 1, 1]
+
+
+@pytest.mark.parametrize("num_barriers", [1, 2])
+@pytest.mark.parametrize("num_groups", [4, 8])
+def test_logits_are_freed_soon(num_barriers: int, num_groups: int) -> None:
+    """However many micro-batches: a part keeps two at most."""
+    lists = vocabulary(FamilyShape(num_groups, 8 * num_groups), num_barriers=num_barriers)
+    for stream in lists.streams:
+        live = 0
+        for instruction in stream:
+            if num_groups <= instruction.stage < 2 * num_groups:
+                live += 1 if instruction.operation == "F" else -1
+                assert live <= 2
+        assert live == 0
