@@ -16,6 +16,9 @@ from planner.search.synthesis.order_problem import OrderProblem
 __all__ = ["Engine", "Schedule", "WalkEffort"]
 
 
+_WALKED = ", walked"
+
+
 @dataclass(frozen=True)
 class Schedule:
     """``order``: cells group by group; ``starts_ns``: by instruction, cell by cell in order of micro-batch."""
@@ -78,6 +81,17 @@ class Engine:
         streams = [np.array(order[a:b], np.int64)[::-1] for a, b in pairwise(first)]
         return self.of_order(np.concatenate(streams), name)
 
+    def one_at_a_time(self) -> Schedule | None:
+        """One micro-batch after the other, routes in turn; None where a group cannot keep even one."""
+        problem = self.problem
+        stage, operation = np.divmod(self.cell, len(OPERATIONS))
+        places = {s: place for route in problem.routes for place, s in enumerate(route)}
+        place = np.array([places[s] for s in range(problem.num_stages)], np.int64)[stage]
+        route = np.array(problem.route_of_stage, np.int64)[stage]
+        group = np.array(problem.group_of_stage, np.int64)[stage]
+        way = np.where(operation == 0, place, 2 * problem.num_stages - place)
+        return self.of_order(self.cell[np.lexsort((operation, way, route, self.number, group))], "one at a time")
+
     def of_order(self, order: Integers, name: str) -> Schedule | None:
         """An order re-timed; None where it cannot go on or does not fit the limits."""
         row, state = self._kernels.row(order), self._states[0]
@@ -93,7 +107,7 @@ class Engine:
         path, undo = row(np.zeros(len(start.order), np.int64)), row(np.zeros(8, np.int64))
         plan = Walk(effort.moves, effort.heat_ns, floor_ns, effort.seed, path, undo)
         self._kernels.walk(self._forward, order, best, self._states, plan)
-        found = self.of_order(np.array(best, np.int64), f"{start.name}, walked")
+        found = self.of_order(np.array(best, np.int64), f"{start.name.removesuffix(_WALKED)}{_WALKED}")
         assert found is not None, "a walk keeps to orders that end and fit"
         return found if found.step_ns < start.step_ns else start
 

@@ -182,7 +182,7 @@ def walk(cells: Cells, order: MutableRow, best: MutableRow, states: tuple[State,
         if least <= plan.floor:
             break
         random = _next(random)
-        allowance = (plan.heat * (plan.moves - number) // plan.moves * (random >> 16 & 1023)) >> 10
+        allowance = ((plan.heat + 1) * (plan.moves - number) * (random >> 16 & 1023) // plan.moves) >> 10
         random, moved = _move(cells, order, plan, length, random)
         found = retime(cells, order, span + allowance, trial) if moved > 0 else -1
         if found < 0:

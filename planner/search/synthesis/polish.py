@@ -93,7 +93,7 @@ class _Model:
         horizon = hint.step_ns
         self.bound = best_step_bound(engine.problem).step_ns
         self._starts = [self._hinted(0, horizon, int(start)) for start in hint.starts_ns]
-        self._durations = [self._cells.duration[cell] for cell in engine.cell]
+        self._durations = [self._cells.duration[cell] for cell in engine.cell.tolist()]
         self._step = self._hinted(self.bound, horizon, horizon)
         self._instructions_wait()
         self._groups_do_one_thing()
