@@ -91,7 +91,7 @@ class _Row(NamedTuple):
     measured_ns: float
     bare_ns: int
     predicted_ns: int
-    statistic: str
+    load_factor: float
     per_instruction_ns: int
     cpu_share: float  # CPU time of the layers as profiled / CPU time of a step as measured, of both ranks
 
@@ -114,7 +114,7 @@ def _compare(problem: Problem, family: str, number: int, *, steps: int) -> _Row:
         measured_ns=statistics.median(timeline.step_ns for timeline in run.steps),
         bare_ns=bare_ns,
         predicted_ns=predicted_ns,
-        statistic=profiles[0].statistic,
+        load_factor=profiles[0].overheads.load_factor,
         per_instruction_ns=profiles[0].overheads.per_instruction_ns,
         cpu_share=sum(_predicted_cpu_ns(problem, plan)) / sum(run.cpu_ns),
     )
@@ -235,7 +235,7 @@ def _line(row: _Row) -> str:
     )
     cells = [row.family, str(row.run), f"{row.load:.1f}", measured]
     cells += [bare, f"{100 * (row.bare_ns / row.measured_ns - 1):+.1f} %"]
-    cells += [row.statistic.removesuffix("_ns"), constant, predicted, f"{100 * row.error_share:+.1f} %"]
+    cells += [f"{row.load_factor:.2f}", constant, predicted, f"{100 * row.error_share:+.1f} %"]
     cells.append(f"{100 * (row.cpu_share - 1):+.1f} %")
     return f"| {' | '.join(cells)} |"
 
@@ -250,7 +250,9 @@ def _report(rows: list[_Row], problem: Problem) -> str:
         "of a run's steps; CPU time = error of the layers' CPU time against that of the steps, which no other program "
         "disturbs much."
     )
-    names = "schedule, run, load, measured, uncalibrated, error, statistic, an instruction, calibrated, error, CPU time"
+    names = (
+        "schedule, run, load, measured, uncalibrated, error, load factor, an instruction, calibrated, error, CPU time"
+    )
     header = f"| {names.replace(', ', ' | ')} |"
     lines = ["# Predicted against measured", "", facts, "", header, "|---" * 11 + "|", *map(_line, rows), ""]
     for family in dict.fromkeys(row.family for row in rows):

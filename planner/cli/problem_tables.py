@@ -25,6 +25,7 @@ def profile_tables(profile: ModelProfile) -> list[Table | str]:
         ("shapes", ", ".join(f"{size}x{length}" for size, length in shapes)),
         ("times", profile.statistic.removesuffix("_ns")),
         ("instruction", f"{time_text(profile.overheads.per_instruction_ns)} overhead"),
+        ("load", f"layers take {profile.overheads.load_factor:.3g} times as long as measured alone"),
         ("calibration", counted(len(profile.calibration), "run")),
     ]
     if made.scaled_from:

@@ -116,15 +116,16 @@ class KindCosts:
     def _value(
         self, layer: int, shape: RankShape, measure: _Measure, exact: Point | None, outside: float
     ) -> int | None:
+        load = 1.0 if measure.bytes else self.profile.overheads.load_factor
         if exact is not None and (found := _read(exact, measure.name, self.profile.statistic)) is not None:
-            return found
+            return round(found * load)
         fit = self._fit(layer, shape, measure)
         if fit is None:
             return None
         value = fit.value(measure.terms(shape))
         if measure.bytes:
             return _up(value * (1 + fit.worst_under_share))
-        return round(value * (_WIDENED if outside > 1 else 1.0))
+        return round(value * load * (_WIDENED if outside > 1 else 1.0))
 
     def _fit(self, layer: int, shape: RankShape, measure: _Measure) -> Fit | None:
         key = (self.profile.layers[layer].fingerprint, measure.name, shape[3:])

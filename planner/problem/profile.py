@@ -175,6 +175,7 @@ class Overheads(Contract):
     per_instruction_ns: Nanoseconds  # added to every compute instruction
     update_ns_per_million_params: Nanoseconds
     update_ns: Nanoseconds = 0  # constant of one update
+    load_factor: Annotated[FiniteFloat, Field(gt=0, le=1000)] = 1.0  # of every layer: calibrated
 
 
 class Calibration(Contract):

@@ -8,7 +8,7 @@ from planner.costs.price import price_plan
 from planner.errors import ProblemError
 from planner.plan.plan import Plan
 from planner.problem.problem import Problem
-from planner.problem.profile import ModelProfile, Statistics
+from planner.problem.profile import ModelProfile, Overheads
 from planner.schedules.build import build_plan
 from planner.simulate.simulate import simulate
 from planner.simulate.timeline import Timeline
@@ -68,44 +68,37 @@ def test_steps_quicker_than_the_quickest_samples_leave_no_constant() -> None:
     assert fitted.overheads.per_instruction_ns == 0
 
 
-def spread_out(found: Statistics | None) -> Statistics | None:
-    """Samples whose quartile, median and mean are 2, 3 and 4 times their minimum."""
-    if found is None:
-        return None
-    low = found.min_ns
-    return found.model_copy(
-        update={"p10_ns": low, "p25_ns": 2 * low, "median_ns": 3 * low, "mean_ns": 4 * low, "p90_ns": 9 * low}
-    )
+def under_load(plan: Plan, problem: Problem, factor: float) -> Timeline:
+    """A step in which every layer takes ``factor`` times its profiled time."""
+    (profile,) = problem.profiles
+    overheads = profile.overheads.model_copy(update={"load_factor": factor})
+    return simulate(plan, price_plan(plan, replace(problem, profiles=(with_overheads(profile, overheads),))))
 
 
-def noisy_profile() -> ModelProfile:
-    profile = make_profile()
-    return profile.model_copy(
-        update={
-            "measurements": tuple(
-                m.model_copy(
-                    update={
-                        "points": tuple(
-                            p.model_copy(update={"forward": spread_out(p.forward), "backward": spread_out(p.backward)})
-                            for p in m.points
-                        )
-                    }
-                )
-                for m in profile.measurements
-            )
-        }
-    )
+def with_overheads(profile: ModelProfile, overheads: Overheads) -> ModelProfile:
+    return profile.model_copy(update={"overheads": overheads})
 
 
-@pytest.mark.parametrize(
-    ("load", "statistic"), [(0.5, "min_ns"), (1.5, "min_ns"), (2.5, "p25_ns"), (3.5, "median_ns"), (6, "mean_ns")]
-)
-def test_the_statistic_that_the_load_allows_is_chosen(load: float, statistic: str) -> None:
-    problem = make_problem(profiles=[noisy_profile()])
+@pytest.mark.parametrize("factor", [0.5, 1.0, 2.5])
+def test_the_load_of_the_steps_multiplies_the_layers(factor: float) -> None:
+    problem = make_problem(profiles=[make_profile(per_instruction_ns=0)])
+    plan, other = a_plan(problem), a_plan(problem, family="gpipe")
+    measured = under_load(plan, problem, factor)
+    (fitted,) = calibrate(problem, plan, [measured])
+    assert fitted.overheads.load_factor == pytest.approx(factor, rel=1e-6)
+    calibrated = replace(problem, profiles=(fitted,))
+    assert step_ns(calibrated, plan) == pytest.approx(measured.step_ns, abs=20)
+    # and another schedule is predicted under the same load
+    assert step_ns(calibrated, other) == pytest.approx(under_load(other, problem, factor).step_ns, rel=1e-5)
+
+
+def test_a_calibrated_profile_is_calibrated_anew() -> None:
+    problem = make_problem(profiles=[make_profile(per_instruction_ns=0)])
     plan = a_plan(problem)
-    quiet = make_problem(profiles=[noisy_profile().model_copy(update={"statistic": "min_ns"})])
-    (fitted,) = calibrate(problem, plan, took(plan, round(load * step_ns(quiet, plan))))
-    assert fitted.statistic == statistic
+    loaded = replace(problem, profiles=calibrate(problem, plan, [under_load(plan, problem, 3.0)]))
+    (fitted,) = calibrate(loaded, plan, [under_load(plan, problem, 2.0)])
+    assert fitted.overheads.load_factor == pytest.approx(2.0, rel=1e-6)
+    assert len(fitted.calibration) == 2
 
 
 def test_a_fit_to_one_schedule_serves_another() -> None:
