@@ -251,7 +251,7 @@ def _report(rows: list[_Row], problem: Problem) -> str:
         "disturbs much."
     )
     names = (
-        "schedule, run, load, measured, uncalibrated, error, load factor, an instruction, calibrated, error, CPU time"
+        "schedule, run, load, measured, uncalibrated, error, factor, an instruction, calibrated, error, CPU time"
     )
     header = f"| {names.replace(', ', ' | ')} |"
     lines = ["# Predicted against measured", "", facts, "", header, "|---" * 11 + "|", *map(_line, rows), ""]
