@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.plan.instruction import Instruction, Operation
-from planner.search.synthesis.cells import OPERATIONS, Integers, forward_cells, reversed_cells
 from planner.search.synthesis.kernels import Kernels
-from planner.search.synthesis.layout import NEVER, Cells, State, Walk
+from planner.search.synthesis.lanes import OPERATIONS, Integers, forward_lanes, reversed_lanes
+from planner.search.synthesis.layout import NEVER, Lanes, State, Walk
 from planner.search.synthesis.order_problem import OrderProblem
 
 __all__ = ["Engine", "Schedule", "WalkEffort"]
@@ -21,7 +21,7 @@ _WALKED = ", walked"
 
 @dataclass(frozen=True)
 class Schedule:
-    """``order``: cells group by group; ``starts_ns``: by instruction, cell by cell in order of micro-batch."""
+    """``order``: lanes group by group; ``starts_ns``: by instruction, lane by lane in order of micro-batch."""
 
     step_ns: int
     order: Integers
@@ -43,26 +43,26 @@ class Engine:
     def __init__(self, problem: OrderProblem, kernels: Kernels) -> None:
         self.problem = problem
         self._kernels = kernels
-        self.cells = forward_cells(problem)
-        self._forward, self._backward = self._rows(self.cells), self._rows(reversed_cells(problem))
-        count, offset = np.asarray(self.cells.counts), np.asarray(self.cells.offset)
-        self.cell = np.repeat(np.arange(len(count)), count)  # of each instruction
-        self.number = np.arange(len(self.cell)) - offset[self.cell]  # its micro-batch on the route
-        self._mirrored = offset[self.cell] + count[self.cell] - 1 - self.number
+        self.lanes = forward_lanes(problem)
+        self._forward, self._backward = self._rows(self.lanes), self._rows(reversed_lanes(problem))
+        count, offset = np.asarray(self.lanes.counts), np.asarray(self.lanes.offset)
+        self.lane = np.repeat(np.arange(len(count)), count)  # of each instruction
+        self.number = np.arange(len(self.lane)) - offset[self.lane]  # its micro-batch on the route
+        self._mirrored = offset[self.lane] + count[self.lane] - 1 - self.number
         self._states = (self._state(), self._state())
 
-    def _rows(self, cells: Cells) -> Cells:
-        return Cells(*(self._kernels.row(np.array(row, np.int64)) for row in cells))
+    def _rows(self, lanes: Lanes) -> Lanes:
+        return Lanes(*(self._kernels.row(np.array(row, np.int64)) for row in lanes))
 
     def _state(self) -> State:
-        many, few, groups = len(self.cell), len(self.cells.counts), self.problem.num_groups
+        many, few, groups = len(self.lane), len(self.lanes.counts), self.problem.num_groups
         leaves = 2 << (groups - 1).bit_length()  # and their parents
         sizes = (many, many, many, many, few, few, groups, groups, groups, leaves)
         return State(*(self._kernels.row(np.zeros(size, np.int64)) for size in sizes))
 
     @property
     def num_instructions(self) -> int:
-        return len(self.cell)
+        return len(self.lane)
 
     def by_priority(self, keys: Integers, name: str, *, wait_ns: int = 0) -> Schedule | None:
         """Forwards in time, least key first; None where memory locks the groups."""
@@ -77,20 +77,20 @@ class Engine:
         mirrored = self._kernels.row(-keys[self._mirrored])
         if self._kernels.list_schedule(self._backward, mirrored, wait_ns, order, self._states[0]) < 0:
             return None
-        first = np.asarray(self.cells.first)
+        first = np.asarray(self.lanes.first)
         streams = [np.array(order[a:b], np.int64)[::-1] for a, b in pairwise(first)]
         return self.of_order(np.concatenate(streams), name)
 
     def one_at_a_time(self) -> Schedule | None:
         """One micro-batch after the other, routes in turn; None where a group cannot keep even one."""
         problem = self.problem
-        stage, operation = np.divmod(self.cell, len(OPERATIONS))
+        stage, operation = np.divmod(self.lane, len(OPERATIONS))
         places = {s: place for route in problem.routes for place, s in enumerate(route)}
         place = np.array([places[s] for s in range(problem.num_stages)], np.int64)[stage]
         route = np.array(problem.route_of_stage, np.int64)[stage]
         group = np.array(problem.group_of_stage, np.int64)[stage]
         way = np.where(operation == 0, place, 2 * problem.num_stages - place)
-        return self.of_order(self.cell[np.lexsort((operation, way, route, self.number, group))], "one at a time")
+        return self.of_order(self.lane[np.lexsort((operation, way, route, self.number, group))], "one at a time")
 
     def of_order(self, order: Integers, name: str) -> Schedule | None:
         """An order re-timed; None where it cannot go on or does not fit the limits."""
@@ -116,11 +116,11 @@ class Engine:
 
     def order_of(self, streams: Sequence[Sequence[Instruction]]) -> Integers | None:
         """Streams of this placement's stages as an order: B stands for I and W. None where visits are missing."""
-        cells = [cell for stream in streams for one in stream for cell in self._cells_of(one)]
-        whole = np.array_equal(np.bincount(cells, minlength=len(self.cells.counts)), self.cells.counts)
-        return np.array(cells, np.int64) if whole else None
+        lanes = [lane for stream in streams for one in stream for lane in self._lanes_of(one)]
+        whole = np.array_equal(np.bincount(lanes, minlength=len(self.lanes.counts)), self.lanes.counts)
+        return np.array(lanes, np.int64) if whole else None
 
-    def _cells_of(self, instruction: Instruction) -> list[int]:
+    def _lanes_of(self, instruction: Instruction) -> list[int]:
         splits = self.problem.splits(instruction.stage)
         operations = {"F": "F", "B": "IW", "I": "I", "W": "W"}.get(instruction.operation, "")
         first = instruction.stage * len(OPERATIONS)
@@ -128,13 +128,13 @@ class Engine:
 
     def streams(self, schedule: Schedule) -> list[list[Instruction]]:
         """One stream a group; numbers count the micro-batches of the route. B where a stage does not split W."""
-        done = [0] * len(self.cells.counts)
+        done = [0] * len(self.lanes.counts)
         names: list[tuple[Operation, int]] = []
         for stage in range(self.problem.num_stages):
             names += [("F", stage), ("I" if self.problem.splits(stage) else "B", stage), ("W", stage)]
         found: list[list[Instruction]] = [[] for _ in range(self.problem.num_groups)]
-        for cell in schedule.order.tolist():
-            operation, stage = names[cell]
-            found[self.problem.group_of_stage[stage]].append(Instruction(operation, stage, done[cell]))
-            done[cell] += 1
+        for lane in schedule.order.tolist():
+            operation, stage = names[lane]
+            found[self.problem.group_of_stage[stage]].append(Instruction(operation, stage, done[lane]))
+            done[lane] += 1
         return found

@@ -12,7 +12,7 @@ compiled code is kept by file.
   (threshold accepting, Dueck and Scheuer 1990).
 """
 
-from planner.search.synthesis.layout import NEVER, Cells, MutableRow, Row, State, Walk
+from planner.search.synthesis.layout import NEVER, Lanes, MutableRow, Row, State, Walk
 
 __all__ = ["list_schedule", "retime", "walk"]
 
@@ -20,90 +20,90 @@ _FURTHEST = 6  # places that an instruction is moved by
 _MOST_AT_ONCE = 3  # instructions
 
 
-def list_schedule(cells: Cells, keys: Row, wait: int, order: MutableRow, state: State) -> int:
+def list_schedule(lanes: Lanes, keys: Row, wait: int, order: MutableRow, state: State) -> int:
     """Fill the order and its times; the step, or -1 where memory locks the groups. ``wait``: how long a group may stay
     idle for an instruction with a lesser key."""
-    _begin(cells, state)
-    for cell in range(len(cells.counts)):
-        state.ready[cell] = _ready_at(cells, state, cell)
-    for group in range(len(cells.limit)):
-        _put(cells, state, group)
+    _begin(lanes, state)
+    for lane in range(len(lanes.counts)):
+        state.ready[lane] = _ready_at(lanes, state, lane)
+    for group in range(len(lanes.limit)):
+        _put(lanes, state, group)
     span = 0
     for _ in range(len(order)):
         now = state.tree[1]
         if now == NEVER:
             return -1
         group = _first_group(state)
-        cell = _least_key(cells, state, group, keys, now + wait)
-        span = max(span, _run(cells, state, cell, state.ready[cell]))
-        order[state.following[group]] = cell
+        lane = _least_key(lanes, state, group, keys, now + wait)
+        span = max(span, _run(lanes, state, lane, state.ready[lane]))
+        order[state.following[group]] = lane
         state.following[group] += 1
-        state.used[group] += cells.takes[cell] - cells.frees[cell]
-        state.ready[cell] = _ready_at(cells, state, cell)
-        for index in range(cells.user_first[cell], cells.user_first[cell + 1]):
-            user = cells.users[index]
-            state.ready[user] = _ready_at(cells, state, user)
-            if cells.group[user] != group:
-                _put(cells, state, cells.group[user])
-        _put(cells, state, group)
+        state.used[group] += lanes.takes[lane] - lanes.frees[lane]
+        state.ready[lane] = _ready_at(lanes, state, lane)
+        for index in range(lanes.user_first[lane], lanes.user_first[lane + 1]):
+            user = lanes.users[index]
+            state.ready[user] = _ready_at(lanes, state, user)
+            if lanes.group[user] != group:
+                _put(lanes, state, lanes.group[user])
+        _put(lanes, state, group)
     return span
 
 
-def _begin(cells: Cells, state: State) -> None:
-    for cell in range(len(cells.counts)):
-        state.done[cell] = 0
+def _begin(lanes: Lanes, state: State) -> None:
+    for lane in range(len(lanes.counts)):
+        state.done[lane] = 0
     for node in range(len(state.tree)):
         state.tree[node] = NEVER
-    for group in range(len(cells.limit)):
+    for group in range(len(lanes.limit)):
         state.clock[group] = 0
         state.used[group] = 0
-        state.following[group] = cells.first[group]
+        state.following[group] = lanes.first[group]
 
 
-def _ready_at(cells: Cells, state: State, cell: int) -> int:
-    """When the next instruction of a cell has all that it waits for; NEVER where that is not known yet."""
-    number = state.done[cell]
-    if number >= cells.counts[cell]:
+def _ready_at(lanes: Lanes, state: State, lane: int) -> int:
+    """When the next instruction of a lane has all that it waits for; NEVER where that is not known yet."""
+    number = state.done[lane]
+    if number >= lanes.counts[lane]:
         return NEVER
-    gate = cells.gate[cell]
+    gate = lanes.gate[lane]
     if gate >= 0 and state.done[gate] <= number:
         return NEVER
     ready = 0
-    own = cells.own[cell]
+    own = lanes.own[lane]
     if own >= 0:
         if state.done[own] <= number:
             return NEVER
-        ready = state.ends[cells.offset[own] + number]
-    other = cells.neighbour[cell]
+        ready = state.ends[lanes.offset[own] + number]
+    other = lanes.neighbour[lane]
     if other >= 0:
         if state.done[other] <= number:
             return NEVER
-        ready = max(ready, state.ends[cells.offset[other] + number] + cells.delay[cell])
+        ready = max(ready, state.ends[lanes.offset[other] + number] + lanes.delay[lane])
     return ready
 
 
-def _run(cells: Cells, state: State, cell: int, ready: int) -> int:
-    """Run the next instruction of a cell on its group; its end."""
-    group = cells.group[cell]
-    number = cells.offset[cell] + state.done[cell]
+def _run(lanes: Lanes, state: State, lane: int, ready: int) -> int:
+    """Run the next instruction of a lane on its group; its end."""
+    group = lanes.group[lane]
+    number = lanes.offset[lane] + state.done[lane]
     start = max(state.clock[group], ready)
-    end = start + cells.duration[cell]
+    end = start + lanes.duration[lane]
     state.starts[number] = start
     state.ends[number] = end
     state.clock[group] = end
-    state.done[cell] += 1
+    state.done[lane] += 1
     return end
 
 
-def _put(cells: Cells, state: State, group: int) -> None:
+def _put(lanes: Lanes, state: State, group: int) -> None:
     """Put the earliest possible start of a group into the tree."""
-    room = cells.limit[group] - state.used[group]
+    room = lanes.limit[group] - state.used[group]
     now = state.clock[group]
     best = NEVER
-    for index in range(cells.member_first[group], cells.member_first[group + 1]):
-        cell = cells.members[index]
-        if state.ready[cell] < best and cells.need[cell] <= room:
-            best = max(now, state.ready[cell])
+    for index in range(lanes.member_first[group], lanes.member_first[group + 1]):
+        lane = lanes.members[index]
+        if state.ready[lane] < best and lanes.need[lane] <= room:
+            best = max(now, state.ready[lane])
             if best == now:
                 break
     node = len(state.tree) // 2 + group
@@ -122,36 +122,36 @@ def _first_group(state: State) -> int:
     return node - len(state.tree) // 2
 
 
-def _least_key(cells: Cells, state: State, group: int, keys: Row, latest: int) -> int:
-    """The cell with the least key that can start until ``latest``; of equal keys the first member."""
-    room = cells.limit[group] - state.used[group]
+def _least_key(lanes: Lanes, state: State, group: int, keys: Row, latest: int) -> int:
+    """The lane with the least key that can start until ``latest``; of equal keys the first member."""
+    room = lanes.limit[group] - state.used[group]
     best, best_key = -1, NEVER
-    for index in range(cells.member_first[group], cells.member_first[group + 1]):
-        cell = cells.members[index]
-        if state.ready[cell] <= latest and cells.need[cell] <= room:
-            key = keys[cells.offset[cell] + state.done[cell]]
+    for index in range(lanes.member_first[group], lanes.member_first[group + 1]):
+        lane = lanes.members[index]
+        if state.ready[lane] <= latest and lanes.need[lane] <= room:
+            key = keys[lanes.offset[lane] + state.done[lane]]
             if key < best_key:
-                best, best_key = cell, key
+                best, best_key = lane, key
     return best
 
 
-def retime(cells: Cells, order: Row, cutoff: int, state: State) -> int:
+def retime(lanes: Lanes, order: Row, cutoff: int, state: State) -> int:
     """The step of an order; -1 where it cannot go on, or takes longer than ``cutoff``."""
-    _begin(cells, state)
+    _begin(lanes, state)
     span, ran, moved = 0, 0, True
     while moved:
         moved = False
-        for group in range(len(cells.limit)):
+        for group in range(len(lanes.limit)):
             place = state.following[group]
-            while place < cells.first[group + 1]:
-                cell = order[place]
-                ready = _ready_at(cells, state, cell)
+            while place < lanes.first[group + 1]:
+                lane = order[place]
+                ready = _ready_at(lanes, state, lane)
                 if ready == NEVER:
                     break
-                number = cells.offset[cell] + state.done[cell]
+                number = lanes.offset[lane] + state.done[lane]
                 state.places[number] = place
                 state.numbers[place] = number
-                span = max(span, _run(cells, state, cell, ready))
+                span = max(span, _run(lanes, state, lane, ready))
                 if span > cutoff:
                     return -1
                 place += 1
@@ -161,30 +161,30 @@ def retime(cells: Cells, order: Row, cutoff: int, state: State) -> int:
     return span if ran == len(order) else -1
 
 
-def fits(cells: Cells, order: Row, group: int) -> bool:
+def fits(lanes: Lanes, order: Row, group: int) -> bool:
     """Whether a stream stays within its group's limit."""
     used = 0
-    for place in range(cells.first[group], cells.first[group + 1]):
-        used += cells.takes[order[place]]
-        if used > cells.limit[group]:
+    for place in range(lanes.first[group], lanes.first[group + 1]):
+        used += lanes.takes[order[place]]
+        if used > lanes.limit[group]:
             return False
-        used -= cells.frees[order[place]]
+        used -= lanes.frees[order[place]]
     return True
 
 
-def walk(cells: Cells, order: MutableRow, best: MutableRow, states: tuple[State, State], plan: Walk) -> int:
+def walk(lanes: Lanes, order: MutableRow, best: MutableRow, states: tuple[State, State], plan: Walk) -> int:
     """``order``: where to start; ``best`` becomes the best order met; its step."""
     now, trial = states
-    span = retime(cells, order, NEVER, now)
+    span = retime(lanes, order, NEVER, now)
     least, random = span, plan.seed
-    length = _critical_path(cells, order, now, random, plan.path)
+    length = _critical_path(lanes, order, now, random, plan.path)
     for number in range(plan.moves):
         if least <= plan.floor:
             break
         random = _next(random)
         allowance = ((plan.heat + 1) * (plan.moves - number) * (random >> 16 & 1023) // plan.moves) >> 10
-        random, moved = _move(cells, order, plan, length, random)
-        found = retime(cells, order, span + allowance, trial) if moved > 0 else -1
+        random, moved = _move(lanes, order, plan, length, random)
+        found = retime(lanes, order, span + allowance, trial) if moved > 0 else -1
         if found < 0:
             _take_back(order, plan, abs(moved))
             continue
@@ -193,7 +193,7 @@ def walk(cells: Cells, order: MutableRow, best: MutableRow, states: tuple[State,
             least = span
             for place in range(len(order)):
                 best[place] = order[place]
-        length = _critical_path(cells, order, now, random, plan.path)
+        length = _critical_path(lanes, order, now, random, plan.path)
     return least
 
 
@@ -202,7 +202,7 @@ def _next(random: int) -> int:
     return (random * 1103515245 + 12345) & 0x7FFFFFFF
 
 
-def _move(cells: Cells, order: MutableRow, plan: Walk, length: int, random: int) -> tuple[int, int]:
+def _move(lanes: Lanes, order: MutableRow, plan: Walk, length: int, random: int) -> tuple[int, int]:
     """Move one to three instructions of the path; the random number, and how many, negative where memory is short."""
     random = _next(random)
     times, moved = 1 + (random >> 16) % _MOST_AT_ONCE, 0
@@ -212,13 +212,13 @@ def _move(cells: Cells, order: MutableRow, plan: Walk, length: int, random: int)
         random = _next(random)
         by = (random >> 16) % (2 * _FURTHEST) - _FURTHEST
         target = source + (by if by < 0 else by + 1)
-        group = cells.group[order[source]]
-        if cells.first[group] <= target < cells.first[group + 1]:
+        group = lanes.group[order[source]]
+        if lanes.first[group] <= target < lanes.first[group + 1]:
             _shift(order, source, target)
             plan.undo[2 * moved] = source
             plan.undo[2 * moved + 1] = target
             moved += 1
-            if not fits(cells, order, group):
+            if not fits(lanes, order, group):
                 return random, -moved
     return random, moved
 
@@ -229,44 +229,44 @@ def _take_back(order: MutableRow, plan: Walk, moved: int) -> None:
 
 
 def _shift(order: MutableRow, source: int, target: int) -> None:
-    """Take the cell at one place and put it at another; those between move up."""
-    cell = order[source]
+    """Take the lane at one place and put it at another; those between move up."""
+    lane = order[source]
     step = 1 if target > source else -1
     for place in range(source, target, step):
         order[place] = order[place + step]
-    order[target] = cell
+    order[target] = lane
 
 
-def _critical_path(cells: Cells, order: Row, state: State, random: int, path: MutableRow) -> int:
+def _critical_path(lanes: Lanes, order: Row, state: State, random: int, path: MutableRow) -> int:
     """Places from the step's end back to time 0, each a reason of the one before; how many."""
     place, last = 0, 0
-    for group in range(len(cells.limit)):
-        end = state.ends[state.numbers[cells.first[group + 1] - 1]]
+    for group in range(len(lanes.limit)):
+        end = state.ends[state.numbers[lanes.first[group + 1] - 1]]
         if end > last:
-            place, last = cells.first[group + 1] - 1, end
+            place, last = lanes.first[group + 1] - 1, end
     length = 0
     while place >= 0:
         path[length] = place
         length += 1
         random = _next(random)
-        place = _reason(cells, order, state, place, random)
+        place = _reason(lanes, order, state, place, random)
     return length
 
 
-def _reason(cells: Cells, order: Row, state: State, place: int, random: int) -> int:
+def _reason(lanes: Lanes, order: Row, state: State, place: int, random: int) -> int:
     """A place whose instruction ends when this one can start; -1 for none. Of several a random one."""
-    cell = order[place]
+    lane = order[place]
     start = state.starts[state.numbers[place]]
-    number = state.numbers[place] - cells.offset[cell]
+    number = state.numbers[place] - lanes.offset[lane]
     if start == 0:
         return -1
-    before = place > cells.first[cells.group[cell]] and state.ends[state.numbers[place - 1]] == start
+    before = place > lanes.first[lanes.group[lane]] and state.ends[state.numbers[place - 1]] == start
     if before and random >> 20 & 1:
         return place - 1
-    other = cells.neighbour[cell]
-    if other >= 0 and state.ends[cells.offset[other] + number] + cells.delay[cell] == start:
-        return state.places[cells.offset[other] + number]
-    own = cells.own[cell]
-    if own >= 0 and state.ends[cells.offset[own] + number] == start:
-        return state.places[cells.offset[own] + number]
+    other = lanes.neighbour[lane]
+    if other >= 0 and state.ends[lanes.offset[other] + number] + lanes.delay[lane] == start:
+        return state.places[lanes.offset[other] + number]
+    own = lanes.own[lane]
+    if own >= 0 and state.ends[lanes.offset[own] + number] == start:
+        return state.places[lanes.offset[own] + number]
     return place - 1

@@ -3,19 +3,22 @@
 Compiled code is kept on disk where there is a folder for it; compiling takes some ten seconds, once.
 """
 
+import hashlib
 import importlib.util
+import inspect
 import logging
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from planner.errors import SettingsError
-from planner.search.synthesis import kernel
-from planner.search.synthesis.cells import Integers
-from planner.search.synthesis.layout import Cells, MutableRow, Row, State, Walk
+from planner.search.synthesis import kernel, layout
+from planner.search.synthesis.lanes import Integers
+from planner.search.synthesis.layout import Lanes, MutableRow, Row, State, Walk
 
 __all__ = ["Kernels", "compiled_kernels", "is_installed", "plain_kernels", "quickest_kernels"]
 
@@ -23,20 +26,20 @@ _WORTH_COMPILING = 20_000_000  # instructions handled: below it plain Python end
 
 
 class _ListSchedule(Protocol):
-    def __call__(self, cells: Cells, keys: Row, wait: int, order: MutableRow, state: State, /) -> int: ...
+    def __call__(self, lanes: Lanes, keys: Row, wait: int, order: MutableRow, state: State, /) -> int: ...
 
 
 class _Retime(Protocol):
-    def __call__(self, cells: Cells, order: Row, cutoff: int, state: State, /) -> int: ...
+    def __call__(self, lanes: Lanes, order: Row, cutoff: int, state: State, /) -> int: ...
 
 
 class _Fits(Protocol):
-    def __call__(self, cells: Cells, order: Row, group: int, /) -> bool: ...
+    def __call__(self, lanes: Lanes, order: Row, group: int, /) -> bool: ...
 
 
 class _Walk(Protocol):
     def __call__(
-        self, cells: Cells, order: MutableRow, best: MutableRow, states: tuple[State, State], plan: Walk, /
+        self, lanes: Lanes, order: MutableRow, best: MutableRow, states: tuple[State, State], plan: Walk, /
     ) -> int: ...
 
 
@@ -76,11 +79,19 @@ def compiled_kernels() -> Kernels:
         message = "'numba' is not installed: pip install 'parallel-planner[fast]'"
         raise SettingsError(message, code="missing_extra")
     names = [name for name, value in vars(kernel).items() if isinstance(value, FunctionType)]
-    namespace = dict(vars(kernel))
+    namespace, version = dict(vars(kernel)), _source_version()
     for name in names:
-        namespace[name] = _compiled(FunctionType(vars(kernel)[name].__code__, namespace, name))
+        function = FunctionType(vars(kernel)[name].__code__, namespace, name)
+        function.__qualname__ = f"{name}_{version}"  # compiled code is kept under this name
+        namespace[name] = _compiled(function)
     loops = [namespace[name] for name in ("list_schedule", "retime", "fits", "walk")]
     return Kernels(_as_array, *loops)
+
+
+def _source_version() -> str:
+    """Of everything that compiled code is made of: kept code of other sources is never looked at."""
+    sources = (Path(inspect.getfile(module)).read_bytes() for module in (kernel, layout))
+    return hashlib.sha256(b"".join(sources)).hexdigest()[:16]
 
 
 def _as_array(values: Integers) -> MutableRow:

@@ -3,20 +3,20 @@
 from collections.abc import MutableSequence, Sequence
 from typing import NamedTuple
 
-__all__ = ["NEVER", "Cells", "MutableRow", "Row", "State", "Walk"]
+__all__ = ["NEVER", "Lanes", "MutableRow", "Row", "State", "Walk"]
 
 NEVER = 1 << 62
 Row = Sequence[int]
 MutableRow = MutableSequence[int]
 
 
-class Cells(NamedTuple):
-    """One entry a cell, but ``limit`` and ``first`` (a group; first: and the end), and the lists of two groupings.
+class Lanes(NamedTuple):
+    """One entry a lane, but ``limit`` and ``first`` (a group; first: and the end), and the lists of two groupings.
 
-    A cell is one operation of one stage; its instructions, one a micro-batch, run in order. ``offset``: of its
-    instructions in arrays of all. ``own``, ``neighbour``: cells whose instruction of the same number must have ended,
+    A lane is one operation of one stage; its instructions, one a micro-batch, run in order. ``offset``: of its
+    instructions in arrays of all. ``own``, ``neighbour``: lanes whose instruction of the same number must have ended,
     the second ``delay`` before; ``gate``: one whose instruction must have been started; -1 for none. ``need``: what
-    must be free at the start, at least ``takes``. ``users``: cells that wait for a cell. ``members``: of a group.
+    must be free at the start, at least ``takes``. ``users``: lanes that wait for a lane. ``members``: of a group.
     ``first``: places of each group in an order.
     """
 
@@ -40,7 +40,7 @@ class Cells(NamedTuple):
 
 
 class State(NamedTuple):
-    """``starts``, ``ends``, ``places``: of each instruction; ``numbers``: by place. ``done``, ``ready``: of a cell.
+    """``starts``, ``ends``, ``places``: of each instruction; ``numbers``: by place. ``done``, ``ready``: of a lane.
 
     ``clock``, ``used``, ``following`` (its next place): of a group. ``tree``: earliest starts, in the
     second half those of the groups.

@@ -16,8 +16,8 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from planner.search.synthesis.bounds import period_bounds
-from planner.search.synthesis.cells import OPERATIONS, Integers
 from planner.search.synthesis.engine import Engine
+from planner.search.synthesis.lanes import OPERATIONS, Integers
 from planner.search.synthesis.order_problem import OrderProblem
 
 __all__ = ["Period", "PeriodSearch", "Slots", "least_period", "periodic_keys", "slots_at"]
@@ -90,7 +90,7 @@ def slots_at(problem: OrderProblem, period_ns: int, *, seed: int = 0) -> Slots:
 def periodic_keys(engine: Engine, period: Period) -> Integers:
     """Starts of all micro-batches as priorities for the list scheduler, which squeezes warm-up and drain."""
     first = np.array([[*starts, 0][: len(OPERATIONS)] for starts in period.slots.starts_ns], np.int64)
-    return np.asarray(first.ravel()[engine.cell] + engine.number * period.period_ns, np.int64)
+    return np.asarray(first.ravel()[engine.lane] + engine.number * period.period_ns, np.int64)
 
 
 class _Steps:

@@ -5,6 +5,7 @@ family by its name. Micro-batches of a route are interchangeable, so only the or
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from planner.plan.instruction import VISIT_OPERATIONS, Instruction
 from planner.schedules.families import FAMILIES, family_lists
@@ -20,7 +21,7 @@ def named_schedules(engine: Engine) -> Iterator[Schedule]:
     problem = engine.problem
     for spec in FAMILIES.values():
         shape = _shape(problem, spec)
-        if spec.changes_results or spec.refusal(shape) is not None:
+        if spec.changes_results or spec.refusal(shape) is not None or not _may_serve(problem, spec, shape):
             continue
         lists = family_lists(spec.name, shape)
         stages = _same_stages(problem, lists)
@@ -36,6 +37,16 @@ def _shape(problem: OrderProblem, spec: FamilySpec) -> FamilyShape:
     longest = max(len(route) for route in problem.routes)
     num_stages = longest if "num_stages" in spec.options else None
     return FamilyShape(problem.num_groups, sum(problem.num_micro_batches), num_stages=num_stages)
+
+
+def _may_serve(problem: OrderProblem, spec: FamilySpec, shape: FamilyShape) -> bool:
+    """Whether its placement is that of the problem: asked with few micro-batches, which is quick."""
+    few = replace(shape, num_micro_batches=min(shape.num_micro_batches, 2 * shape.num_groups))
+    if spec.refusal(few) is not None:
+        return True
+    lists = family_lists(spec.name, few)
+    theirs = [[lists.stages[stage].group for stage in route] for route in lists.routes]
+    return theirs == [[problem.group_of_stage[stage] for stage in route] for route in problem.routes]
 
 
 def _same_stages(problem: OrderProblem, lists: PlanLists) -> dict[int, int] | None:

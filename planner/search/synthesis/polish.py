@@ -1,6 +1,6 @@
 """Polish the schedule of a small order problem with CP-SAT, or prove that it is the best.
 
-One start for each instruction; instructions of a cell in order, one no-overlap a group, waits and messages; memory of a
+One start for each instruction; instructions of a lane in order, one no-overlap a group, waits and messages; memory of a
 group with one stage as the precedence "F of i after the end of i - k", of several stages as cumulative lifetimes. The
 horizon is the schedule's step, every variable is hinted to the tick, the bound is in the objective's domain. Ticks are
 coarse, at least 10 to the shortest operation; only the order is kept and re-timed exactly. The solver's bound counts
@@ -15,9 +15,9 @@ from ortools.sat.python import cp_model
 
 from planner.errors import SolverError
 from planner.search.synthesis.bounds import best_step_bound
-from planner.search.synthesis.cells import Integers
 from planner.search.synthesis.engine import Engine, Schedule
 from planner.search.synthesis.kernels import plain_kernels
+from planner.search.synthesis.lanes import Integers
 from planner.search.synthesis.order_problem import OrderProblem
 
 __all__ = ["MOST_INSTRUCTIONS", "PolishLimits", "Polished", "polish"]
@@ -85,15 +85,15 @@ def _in_ticks(problem: OrderProblem, tick_ns: int) -> OrderProblem:
 
 
 class _Model:
-    """Instructions are numbered as in the engine: cell by cell, micro-batches in order."""
+    """Instructions are numbered as in the engine: lane by lane, micro-batches in order."""
 
     def __init__(self, engine: Engine, hint: Schedule) -> None:
-        self._engine, self._cells, self._hint = engine, engine.cells, hint
+        self._engine, self._lanes, self._hint = engine, engine.lanes, hint
         self._model = cp_model.CpModel()
         horizon = hint.step_ns
         self.bound = best_step_bound(engine.problem).step_ns
         self._starts = [self._hinted(0, horizon, int(start)) for start in hint.starts_ns]
-        self._durations = [self._cells.duration[cell] for cell in engine.cell.tolist()]
+        self._durations = [self._lanes.duration[lane] for lane in engine.lane.tolist()]
         self._step = self._hinted(self.bound, horizon, horizon)
         self._instructions_wait()
         self._groups_do_one_thing()
@@ -110,16 +110,16 @@ class _Model:
         return self._starts[index] + self._durations[index]
 
     def _instructions_wait(self) -> None:
-        """After the one before in the cell, the own stage's and the neighbour's; all before the end of the step."""
+        """After the one before in the lane, the own stage's and the neighbour's; all before the end of the step."""
         for index, start in enumerate(self._starts):
-            cell, number = int(self._engine.cell[index]), int(self._engine.number[index])
+            lane, number = int(self._engine.lane[index]), int(self._engine.number[index])
             if number:
                 self._model.add(start >= self._end(index - 1))
-            if self._cells.own[cell] >= 0:
-                self._model.add(start >= self._end(self._cells.offset[self._cells.own[cell]] + number))
-            if self._cells.neighbour[cell] >= 0:
-                sender = self._cells.offset[self._cells.neighbour[cell]] + number
-                self._model.add(start >= self._end(sender) + self._cells.delay[cell])
+            if self._lanes.own[lane] >= 0:
+                self._model.add(start >= self._end(self._lanes.offset[self._lanes.own[lane]] + number))
+            if self._lanes.neighbour[lane] >= 0:
+                sender = self._lanes.offset[self._lanes.neighbour[lane]] + number
+                self._model.add(start >= self._end(sender) + self._lanes.delay[lane])
             self._model.add(self._end(index) <= self._step)
 
     def _groups_do_one_thing(self) -> None:
@@ -127,7 +127,7 @@ class _Model:
             self._model.add_no_overlap(
                 self._model.new_fixed_size_interval_var(self._starts[index], self._durations[index], "")
                 for index in range(len(self._starts))
-                if self._cells.group[int(self._engine.cell[index])] == group
+                if self._lanes.group[int(self._engine.lane[index])] == group
             )
 
     def _memory_is_enough(self, group: int) -> None:
@@ -144,7 +144,7 @@ class _Model:
     def _first_and_last(self, stage: int) -> tuple[int, int]:
         """Where F and the last backward of a stage begin among all instructions."""
         last = 2 if self._engine.problem.splits(stage) else 1
-        return self._cells.offset[3 * stage], self._cells.offset[3 * stage + last]
+        return self._lanes.offset[3 * stage], self._lanes.offset[3 * stage + last]
 
     def _one_stage(self, stage: int, most: int) -> None:
         """F of i >= end of i - k"""
@@ -171,5 +171,5 @@ class _Model:
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return None
         starts = np.array([solver.value(start) for start in self._starts], np.int64)
-        groups = np.array(self._cells.group, np.int64)[self._engine.cell]
-        return np.asarray(self._engine.cell[np.lexsort((starts + self._durations, starts, groups))], np.int64)
+        groups = np.array(self._lanes.group, np.int64)[self._engine.lane]
+        return np.asarray(self._engine.lane[np.lexsort((starts + self._durations, starts, groups))], np.int64)

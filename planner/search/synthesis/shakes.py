@@ -1,15 +1,15 @@
 """Schedules near a given one: its starts as priorities, changed at random, through the list scheduler once more.
 
 From the start or from the end of time in turn: what is squeezed at one end stays loose at the other (after forward-
-backward improvement, Li and Willis 1992). What changes: single instructions, all in a window of time, one cell, one
-operation of all stages, or every cell.
+backward improvement, Li and Willis 1992). What changes: single instructions, all in a window of time, one lane, one
+operation of all stages, or every lane.
 """
 
 import numpy as np
 
 from planner.search.synthesis.bounds import period_bounds
-from planner.search.synthesis.cells import OPERATIONS, Integers
 from planner.search.synthesis.engine import Engine, Schedule
+from planner.search.synthesis.lanes import OPERATIONS, Integers
 
 __all__ = ["best_shaken"]
 
@@ -38,21 +38,21 @@ def _changed(engine: Engine, schedule: Schedule, random: np.random.Generator) ->
     """Other keys, and how long to wait for the urgent."""
     period_ns = max(bound.period_ns for bound in period_bounds(engine.problem))
     size = max(1, (period_ns << int(random.integers(_SIZES))) // _SMALLEST)
-    num_cells = engine.problem.num_stages * len(OPERATIONS)
-    by_cell = random.integers(-size, size + 1, num_cells)
+    num_lanes = engine.problem.num_stages * len(OPERATIONS)
+    by_lane = random.integers(-size, size + 1, num_lanes)
     kind = int(random.integers(_KINDS))
     if kind == 0:
         change = random.integers(-size, size + 1, engine.num_instructions)
     elif kind == 1:
         first = int(random.integers(schedule.step_ns))
         end = first + schedule.step_ns * int(random.integers(1, 32)) // 100
-        change = by_cell[engine.cell] * ((schedule.starts_ns >= first) & (schedule.starts_ns < end))
+        change = by_lane[engine.lane] * ((schedule.starts_ns >= first) & (schedule.starts_ns < end))
     elif kind == 2:
-        change = by_cell[engine.cell] * (engine.cell == int(random.integers(num_cells)))
+        change = by_lane[engine.lane] * (engine.lane == int(random.integers(num_lanes)))
     elif kind == 3:
         operation = int(random.integers(len(OPERATIONS)))
-        change = int(by_cell[0]) * (engine.cell % len(OPERATIONS) == operation)
+        change = int(by_lane[0]) * (engine.lane % len(OPERATIONS) == operation)
     else:
-        change = by_cell[engine.cell]
+        change = by_lane[engine.lane]
     wait = _WAITS[int(random.integers(len(_WAITS)))]
     return schedule.starts_ns + change, period_ns // wait if wait else 0

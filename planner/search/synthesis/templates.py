@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.search.synthesis.bounds import period_bounds
-from planner.search.synthesis.cells import OPERATIONS, Integers
 from planner.search.synthesis.engine import Engine
+from planner.search.synthesis.lanes import OPERATIONS, Integers
 from planner.search.synthesis.order_problem import OrderProblem
 
 __all__ = ["Template", "plain_keys", "template_keys", "templates"]
@@ -54,7 +54,7 @@ def template_keys(engine: Engine, template: Template) -> Integers:
             back = len(route) * template.forward_step + (len(route) - 1 - place) * template.backward_step
             first[stage] = place * template.forward_step * share_ns, back * share_ns, back * share_ns
             first[stage, 2] += template.weight_lag * period_ns
-    keys = np.rint(first.ravel())[engine.cell] + engine.number * period_ns
+    keys = np.rint(first.ravel())[engine.lane] + engine.number * period_ns
     return np.asarray(keys, np.int64)
 
 
@@ -62,4 +62,4 @@ def plain_keys(engine: Engine) -> Iterator[tuple[str, Integers]]:
     """Operations by urgency whatever the micro-batch, earlier micro-batches first."""
     for ranking in _PLAIN:
         rank = np.array([ranking.index(operation) for operation in OPERATIONS])
-        yield f"{ranking[0]} > {ranking[1]} > {ranking[2]}", rank[engine.cell % 3] * (1 << 40) + engine.number
+        yield f"{ranking[0]} > {ranking[1]} > {ranking[2]}", rank[engine.lane % 3] * (1 << 40) + engine.number

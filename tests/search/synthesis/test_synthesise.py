@@ -18,12 +18,12 @@ QUICK = Effort(templates=12, shakes=24, moves=900)
 
 
 def every_order(problem: OrderProblem) -> int:
-    """The least step by trying every order of every group, micro-batches of a cell in order: depth first in time order.
+    """The least step by trying every order of every group, micro-batches of a lane in order: depth first in time order.
 
     Semi-active schedules are enough: always append some instruction that can run next to its group's stream.
     """
     engine = Engine(problem, plain_kernels())
-    cells, limit = engine.cells, problem.limit
+    lanes, limit = engine.lanes, problem.limit
     best = [1 << 60]
     seen: dict[tuple[object, ...], int] = {}
 
@@ -37,25 +37,25 @@ def every_order(problem: OrderProblem) -> int:
         if key in seen:
             return
         seen[key] = 1
-        for cell, number in enumerate(done):
-            waits = [(cells.own[cell], 0), (cells.neighbour[cell], cells.delay[cell])]
+        for lane, number in enumerate(done):
+            waits = [(lanes.own[lane], 0), (lanes.neighbour[lane], lanes.delay[lane])]
             waits = [(other, delay) for other, delay in waits if other >= 0]
-            group = cells.group[cell]
-            if number >= cells.counts[cell] or any(done[other] <= number for other, _ in waits):
+            group = lanes.group[lane]
+            if number >= lanes.counts[lane] or any(done[other] <= number for other, _ in waits):
                 continue
-            if used[group] + cells.takes[cell] > limit[group]:
+            if used[group] + lanes.takes[lane] > limit[group]:
                 continue
-            ready = [ends[cells.offset[other] + number] + delay for other, delay in waits]
-            end = max([clocks[group], *ready]) + cells.duration[cell]
+            ready = [ends[lanes.offset[other] + number] + delay for other, delay in waits]
+            end = max([clocks[group], *ready]) + lanes.duration[lane]
             extend(
-                (*done[:cell], number + 1, *done[cell + 1 :]),
+                (*done[:lane], number + 1, *done[lane + 1 :]),
                 (*clocks[:group], end, *clocks[group + 1 :]),
-                (*used[:group], used[group] + cells.takes[cell] - cells.frees[cell], *used[group + 1 :]),
-                ends | {cells.offset[cell] + number: end},
+                (*used[:group], used[group] + lanes.takes[lane] - lanes.frees[lane], *used[group + 1 :]),
+                ends | {lanes.offset[lane] + number: end},
             )
 
     groups = (0,) * problem.num_groups
-    extend((0,) * len(cells.counts), groups, groups, {})
+    extend((0,) * len(lanes.counts), groups, groups, {})
     return best[0]
 
 

@@ -1,7 +1,7 @@
 """An order problem as the flat arrays of the inner loops, forwards in time or backwards.
 
-A cell is one operation of one stage. Backwards in time every wait is turned round: what frees memory there takes it,
-and a schedule of the reversed cells, read from its end, is one of the problem.
+A lane is one operation of one stage. Backwards in time every wait is turned round: what frees memory there takes it,
+and a schedule of the reversed lanes, read from its end, is one of the problem.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,19 +11,19 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from planner.search.synthesis.layout import Cells
+from planner.search.synthesis.layout import Lanes
 from planner.search.synthesis.order_problem import OrderProblem
 
-__all__ = ["OPERATIONS", "Integers", "forward_cells", "reversed_cells"]
+__all__ = ["OPERATIONS", "Integers", "forward_lanes", "reversed_lanes"]
 
 Integers = npt.NDArray[np.int64]
-OPERATIONS = "FIW"  # of stage s: cells 3 s, 3 s + 1, 3 s + 2
+OPERATIONS = "FIW"  # of stage s: lanes 3 s, 3 s + 1, 3 s + 2
 _F, _I, _W = range(len(OPERATIONS))
 _NONE = -1
 
 
 class _Waits(NamedTuple):
-    """What one cell waits for."""
+    """What one lane waits for."""
 
     own: int = _NONE
     neighbour: int = _NONE
@@ -31,21 +31,21 @@ class _Waits(NamedTuple):
     gate: int = _NONE
 
 
-def forward_cells(problem: OrderProblem) -> Cells:
+def forward_lanes(problem: OrderProblem) -> Lanes:
     """F waits for the F before it on the route, I for its F and the I behind it, W for its I."""
     waits = []
     for stage in range(problem.num_stages):
         before, behind = problem.before[stage], problem.behind[stage]
         waits += [
-            _Waits(neighbour=_cell(before, _F), delay=problem.forward_message_ns[stage]),
-            _Waits(_cell(stage, _F), _cell(behind, _I), problem.backward_message_ns[stage]),
-            _Waits(_cell(stage, _I)),
+            _Waits(neighbour=_lane(before, _F), delay=problem.forward_message_ns[stage]),
+            _Waits(_lane(stage, _F), _lane(behind, _I), problem.backward_message_ns[stage]),
+            _Waits(_lane(stage, _I)),
         ]
     taking, freeing = _memory(problem)
-    return _cells(problem, waits, taking, freeing)
+    return _lanes(problem, waits, taking, freeing)
 
 
-def reversed_cells(problem: OrderProblem) -> Cells:
+def reversed_lanes(problem: OrderProblem) -> Lanes:
     """W waits for nothing, I for its W and the I before it on the route, F for its I and the F behind it.
 
     Nothing keeps the first of them from taking all memory at once, so a stage takes it for a micro-batch only after
@@ -55,38 +55,38 @@ def reversed_cells(problem: OrderProblem) -> Cells:
     waits = []
     for stage in range(problem.num_stages):
         before, behind = problem.before[stage], problem.behind[stage]
-        weight = _cell(stage, _W) if problem.splits(stage) else _NONE
+        weight = _lane(stage, _W) if problem.splits(stage) else _NONE
         gate = gates.get(stage, _NONE)
         waits += [
-            _Waits(_cell(stage, _I), _cell(behind, _F), problem.forward_message_ns[behind] if behind >= 0 else 0),
+            _Waits(_lane(stage, _I), _lane(behind, _F), problem.forward_message_ns[behind] if behind >= 0 else 0),
             _Waits(
                 weight,
-                _cell(before, _I),
+                _lane(before, _I),
                 problem.backward_message_ns[before] if before >= 0 else 0,
                 _NONE if problem.splits(stage) else gate,
             ),
             _Waits(gate=gate),
         ]
     taking, freeing = _memory(problem)
-    return _cells(problem, waits, freeing, taking)
+    return _lanes(problem, waits, freeing, taking)
 
 
-def _cell(stage: int, operation: int) -> int:
+def _lane(stage: int, operation: int) -> int:
     return stage * len(OPERATIONS) + operation if stage >= 0 else _NONE
 
 
 def _gates(problem: OrderProblem) -> dict[int, int]:
-    """Stage -> the cell that frees memory of the leg before it on its group."""
+    """Stage -> the lane that frees memory of the leg before it on its group."""
     found: dict[int, int] = {}
     for stage in range(problem.num_stages):
         legs = [stage, *problem.later_legs(stage)]
         for leg, following in pairwise(legs[:2]):
-            found[following] = _cell(leg, _W if problem.splits(leg) else _I)
+            found[following] = _lane(leg, _W if problem.splits(leg) else _I)
     return found
 
 
 def _memory(problem: OrderProblem) -> tuple[Integers, Integers]:
-    """By cell, forwards in time: what its start takes and what its end frees."""
+    """By lane, forwards in time: what its start takes and what its end frees."""
     taking = np.zeros((problem.num_stages, len(OPERATIONS)), np.int64)
     freeing = np.zeros_like(taking)
     for stage, kept in enumerate(problem.kept):
@@ -95,14 +95,14 @@ def _memory(problem: OrderProblem) -> tuple[Integers, Integers]:
     return taking.ravel(), freeing.ravel()
 
 
-def _cells(problem: OrderProblem, waits: list[_Waits], taking: Integers, freeing: Integers) -> Cells:
+def _lanes(problem: OrderProblem, waits: list[_Waits], taking: Integers, freeing: Integers) -> Lanes:
     count = np.array([problem.count(s, operation) for s in range(problem.num_stages) for operation in OPERATIONS])
     group = np.repeat(np.array(problem.group_of_stage, np.int64), len(OPERATIONS))
     users = _users(waits)
     groups = range(problem.num_groups)
     members = [np.nonzero((count > 0) & (group == number))[0] for number in groups]
     need = taking + np.where(taking > 0, np.repeat(_reserves(problem), len(OPERATIONS)), 0)
-    return Cells(
+    return Lanes(
         counts=count.tolist(),
         offset=_firsts(count)[:-1],
         group=group.tolist(),
@@ -119,7 +119,7 @@ def _cells(problem: OrderProblem, waits: list[_Waits], taking: Integers, freeing
         limit=problem.limit,
         first=_firsts([int(count[group == number].sum()) for number in groups]),
         member_first=_firsts([len(found) for found in members]),
-        members=[int(cell) for found in members for cell in found],
+        members=[int(lane) for found in members for lane in found],
     )
 
 
@@ -134,9 +134,9 @@ def _firsts(sizes: Iterable[int]) -> list[int]:
 
 
 def _users(waits: Sequence[_Waits]) -> list[list[int]]:
-    """By cell: those that wait for it."""
+    """By lane: those that wait for it."""
     found: list[list[int]] = [[] for _ in waits]
     for user, wait in enumerate(waits):
-        for cell in {wait.own, wait.neighbour, wait.gate} - {_NONE}:
-            found[cell].append(user)
+        for lane in {wait.own, wait.neighbour, wait.gate} - {_NONE}:
+            found[lane].append(user)
     return found
