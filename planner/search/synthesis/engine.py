@@ -56,8 +56,9 @@ class Engine:
 
     def _state(self) -> State:
         many, few, groups = len(self.lane), len(self.lanes.counts), self.problem.num_groups
+        stages = self.problem.num_stages
         leaves = 2 << (groups - 1).bit_length()  # and their parents
-        sizes = (many, many, many, many, few, few, groups, groups, groups, leaves)
+        sizes = (many, many, many, many, few, few, groups, groups, groups, leaves, stages, stages)
         return State(*(self._kernels.row(np.zeros(size, np.int64)) for size in sizes))
 
     @property

@@ -38,7 +38,7 @@ def list_schedule(lanes: Lanes, keys: Row, wait: int, order: MutableRow, state: 
         span = max(span, _run(lanes, state, lane, state.ready[lane]))
         order[state.following[group]] = lane
         state.following[group] += 1
-        state.used[group] += lanes.takes[lane] - lanes.frees[lane]
+        _keep(lanes, state, lane)
         state.ready[lane] = _ready_at(lanes, state, lane)
         for index in range(lanes.user_first[lane], lanes.user_first[lane + 1]):
             user = lanes.users[index]
@@ -47,6 +47,32 @@ def list_schedule(lanes: Lanes, keys: Row, wait: int, order: MutableRow, state: 
                 _put(lanes, state, lanes.group[user])
         _put(lanes, state, group)
     return span
+
+
+def _keep(lanes: Lanes, state: State, lane: int) -> None:
+    """Count what an instruction takes and frees."""
+    state.used[lanes.group[lane]] += lanes.takes[lane] - lanes.frees[lane]
+    if lanes.takes[lane] > 0:
+        state.held[lanes.stage[lane]] += 1
+        state.left[lanes.stage[lane]] -= 1
+    if lanes.frees[lane] > 0:
+        state.held[lanes.stage[lane]] -= 1
+
+
+def _has_room(lanes: Lanes, state: State, lane: int) -> bool:
+    """Whether an instruction may take its memory: a second visit of a stage leaves room for one of every stage of the
+    group that holds none. So a first visit always finds room, the oldest micro-batch of a route goes on, nothing locks.
+    """
+    if lanes.takes[lane] == 0:
+        return True
+    group, stage = lanes.group[lane], lanes.stage[lane]
+    room = lanes.limit[group] - state.used[group] - lanes.takes[lane]
+    if state.held[stage] > 0:
+        for index in range(lanes.stage_first[group], lanes.stage_first[group + 1]):
+            other = lanes.stages[index]
+            if state.held[other] == 0 and state.left[other] > 0:
+                room -= lanes.kept[other]
+    return room >= 0
 
 
 def _begin(lanes: Lanes, state: State) -> None:
@@ -58,6 +84,9 @@ def _begin(lanes: Lanes, state: State) -> None:
         state.clock[group] = 0
         state.used[group] = 0
         state.following[group] = lanes.first[group]
+    for stage in range(len(lanes.visits)):
+        state.held[stage] = 0
+        state.left[stage] = lanes.visits[stage]
 
 
 def _ready_at(lanes: Lanes, state: State, lane: int) -> int:
@@ -97,12 +126,11 @@ def _run(lanes: Lanes, state: State, lane: int, ready: int) -> int:
 
 def _put(lanes: Lanes, state: State, group: int) -> None:
     """Put the earliest possible start of a group into the tree."""
-    room = lanes.limit[group] - state.used[group]
     now = state.clock[group]
     best = NEVER
     for index in range(lanes.member_first[group], lanes.member_first[group + 1]):
         lane = lanes.members[index]
-        if state.ready[lane] < best and lanes.need[lane] <= room:
+        if state.ready[lane] < best and _has_room(lanes, state, lane):
             best = max(now, state.ready[lane])
             if best == now:
                 break
@@ -124,11 +152,10 @@ def _first_group(state: State) -> int:
 
 def _least_key(lanes: Lanes, state: State, group: int, keys: Row, latest: int) -> int:
     """The lane with the least key that can start until ``latest``; of equal keys the first member."""
-    room = lanes.limit[group] - state.used[group]
     best, best_key = -1, NEVER
     for index in range(lanes.member_first[group], lanes.member_first[group + 1]):
         lane = lanes.members[index]
-        if state.ready[lane] <= latest and lanes.need[lane] <= room:
+        if state.ready[lane] <= latest and _has_room(lanes, state, lane):
             key = keys[lanes.offset[lane] + state.done[lane]]
             if key < best_key:
                 best, best_key = lane, key

@@ -100,8 +100,8 @@ def _lanes(problem: OrderProblem, waits: list[_Waits], taking: Integers, freeing
     group = np.repeat(np.array(problem.group_of_stage, np.int64), len(OPERATIONS))
     users = _users(waits)
     groups = range(problem.num_groups)
+    stages = [[s for s, owner in enumerate(problem.group_of_stage) if owner == number] for number in groups]
     members = [np.nonzero((count > 0) & (group == number))[0] for number in groups]
-    need = taking + np.where(taking > 0, np.repeat(_reserves(problem), len(OPERATIONS)), 0)
     return Lanes(
         counts=count.tolist(),
         offset=_firsts(count)[:-1],
@@ -113,20 +113,18 @@ def _lanes(problem: OrderProblem, waits: list[_Waits], taking: Integers, freeing
         gate=[wait.gate for wait in waits],
         takes=taking.tolist(),
         frees=freeing.tolist(),
-        need=need.tolist(),
         user_first=_firsts([len(found) for found in users]),
         users=[user for found in users for user in found],
         limit=problem.limit,
         first=_firsts([int(count[group == number].sum()) for number in groups]),
         member_first=_firsts([len(found) for found in members]),
         members=[int(lane) for found in members for lane in found],
+        stage=[stage for stage in range(problem.num_stages) for _ in OPERATIONS],
+        kept=problem.kept,
+        visits=[problem.micro_batches_of(stage) for stage in range(problem.num_stages)],
+        stage_first=_firsts([len(found) for found in stages]),
+        stages=[stage for found in stages for stage in found],
     )
-
-
-def _reserves(problem: OrderProblem) -> Integers:
-    """By stage: room for a visit of every later leg of its group. Without it placements with legs lock."""
-    legs = [problem.later_legs(stage) for stage in range(problem.num_stages)]
-    return np.array([sum(problem.kept[leg] for leg in found) for found in legs], np.int64)
 
 
 def _firsts(sizes: Iterable[int]) -> list[int]:

@@ -15,9 +15,10 @@ class Lanes(NamedTuple):
 
     A lane is one operation of one stage; its instructions, one a micro-batch, run in order. ``offset``: of its
     instructions in arrays of all. ``own``, ``neighbour``: lanes whose instruction of the same number must have ended,
-    the second ``delay`` before; ``gate``: one whose instruction must have been started; -1 for none. ``need``: what
-    must be free at the start, at least ``takes``. ``users``: lanes that wait for a lane. ``members``: of a group.
-    ``first``: places of each group in an order.
+    the second ``delay`` before; ``gate``: one whose instruction must have been started; -1 for none. ``takes``: at
+    the start, ``frees``: at the end. ``users``: lanes that wait for a lane. ``members``: of a group.
+    ``first``: places of each group in an order. ``stage``: of the lane. ``kept``, ``visits``: of a stage, by a
+    visit and how many; ``stage_first``, ``stages``: of a group.
     """
 
     counts: Row
@@ -30,19 +31,24 @@ class Lanes(NamedTuple):
     gate: Row
     takes: Row
     frees: Row
-    need: Row
     user_first: Row
     users: Row
     limit: Row
     first: Row
     member_first: Row
     members: Row
+    stage: Row
+    kept: Row
+    visits: Row
+    stage_first: Row
+    stages: Row
 
 
 class State(NamedTuple):
     """``starts``, ``ends``, ``places``: of each instruction; ``numbers``: by place. ``done``, ``ready``: of a lane.
 
-    ``clock``, ``used``, ``following`` (its next place): of a group. ``tree``: earliest starts, in the
+    ``clock``, ``used``, ``following`` (its next place): of a group. ``held`` (visits), ``left``
+    (visits to come): of a stage. ``tree``: earliest starts, in the
     second half those of the groups.
     """
 
@@ -56,6 +62,8 @@ class State(NamedTuple):
     used: MutableRow
     following: MutableRow
     tree: MutableRow
+    held: MutableRow
+    left: MutableRow
 
 
 class Walk(NamedTuple):

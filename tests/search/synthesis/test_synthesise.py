@@ -164,9 +164,9 @@ def test_given_streams_are_in_the_portfolio() -> None:
     """The best known order of a case, with no effort at all."""
     case = next(case for case in CASES["cases"] if case["name"] == "two_kinds_p4")
     problem = case_problem(case, "v")
-    best = synthesise(problem, Effort(216, 300, 6_000))
+    best = synthesise(problem, Effort(12, 60, 2_000))
     again = synthesise(problem, Effort(0, 0, 0), starts=[best.streams])
-    assert again.step_ns == best.step_ns == 5090
+    assert again.step_ns == best.step_ns < min(best.named.values())
     assert again.streams == best.streams
 
 
