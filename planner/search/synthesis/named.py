@@ -6,6 +6,9 @@ family by its name. Micro-batches of a route are interchangeable, so only the or
 
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
+from itertools import accumulate
+from math import ceil
 
 from planner.plan.instruction import VISIT_OPERATIONS, Instruction
 from planner.schedules.families import FAMILIES, family_lists
@@ -34,9 +37,28 @@ def named_schedules(engine: Engine) -> Iterator[Schedule]:
 
 
 def _shape(problem: OrderProblem, spec: FamilySpec) -> FamilyShape:
+    """What the problem's stages and memory leave to choose."""
     longest = max(len(route) for route in problem.routes)
     num_stages = longest if "num_stages" in spec.options else None
-    return FamilyShape(problem.num_groups, sum(problem.num_micro_batches), num_stages=num_stages)
+    counts = _forwards_first(problem) if "forwards_first" in spec.options else None
+    return FamilyShape(problem.num_groups, sum(problem.num_micro_batches), num_stages=num_stages, forwards_first=counts)
+
+
+def _forwards_first(problem: OrderProblem) -> tuple[int, ...] | None:
+    """Warm-up counts of a line where the usual p-d do not fit: they fall evenly, as steeply as memory allows.
+
+    x_d = 1 + ceil(slope (p-1-d)), slope = least (most_d - 1) / (p-1-d): a border where x falls by nothing stalls both.
+    """
+    last = problem.num_groups - 1
+    if problem.num_stages != problem.num_groups or last == 0:
+        return None
+    kept = {group: problem.kept[stage] for stage, group in enumerate(problem.group_of_stage)}
+    most = [limit // max(1, kept[group]) for group, limit in enumerate(problem.limit)]
+    if min(most) < 1 or all(count >= last + 1 - group for group, count in enumerate(most)):
+        return None
+    slope = min(Fraction(count - 1, last - group) for group, count in enumerate(most[:-1]))
+    falling = [1 + ceil(min(slope, Fraction(1)) * (last - group)) for group in range(last + 1)]
+    return tuple(accumulate(map(min, falling, most), min))
 
 
 def _may_serve(problem: OrderProblem, spec: FamilySpec, shape: FamilyShape) -> bool:

@@ -170,6 +170,14 @@ def test_given_streams_are_in_the_portfolio() -> None:
     assert again.streams == best.streams
 
 
+def test_one_f_one_b_keeps_to_unequal_limits() -> None:
+    """Limits 12, 4, 12, 4, ...: counts 5, 4, 4, 3, 3, 2, 2, 1, the best by full enumeration."""
+    case = next(case for case in CASES["cases"] if case["name"] == "unequal_memory_p8")
+    expected = case["placements"]["line"]
+    named = synthesise(case_problem(case, "line"), Effort(0, 0, 0)).named
+    assert named["1f1b"] == expected["named_steps"]["one_f_one_b_w_in_place"]
+
+
 def test_limits_without_room_for_one_micro_batch() -> None:
     problem = equal_stages(placements("v", 2), 2, limit=1)
     with pytest.raises(InfeasibleError, match="limits"):
