@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from planner.executor.deferred_functions import do_works
 from planner.executor.measure import Recorder
 from planner.executor.messages import PostOffice
 from planner.executor.shapes import LayerShapes
@@ -21,9 +22,11 @@ __all__ = [
     "backward_action",
     "forward_action",
     "forward_only_action",
+    "put_off_action",
     "ready_action",
     "restore_action",
     "update_action",
+    "weight_action",
 ]
 
 Action = Callable[[], None]
@@ -100,8 +103,31 @@ def restore_action(state: VisitState, recorder: Recorder) -> Action:
     return restore
 
 
+def put_off_action(action: Action, found: LocalVisit) -> Action:
+    """F, R or I of a visit that has a W too: weight gradients are left for it."""
+    deferral, works = found.runner.deferral, found.state.weight_works
+
+    def putting_off() -> None:
+        with deferral.into(works):
+            action()
+
+    return putting_off
+
+
+def weight_action(state: VisitState, recorder: Recorder) -> Action:
+    """W of a visit that has an I too; each layer's memory is free when its work is done."""
+    works, starts_ns, ends_ns, now = state.weight_works, recorder.starts_ns, recorder.ends_ns, time.perf_counter_ns
+
+    def weight() -> None:
+        starts_ns.append(now())
+        do_works(works)
+        ends_ns.append(now())
+
+    return weight
+
+
 def backward_action(found: LocalVisit, visits: Visits, recorder: Recorder, *, num_sends: int) -> Action:
-    """B, or an I or W that stands alone: which gradients there are follows from what requires one."""
+    """B, I, or a W that stands alone: which gradients there are follows from what requires one."""
     state, returns, now = found.state, found.returns, time.perf_counter_ns
     with_gradient = tuple(sorted(found.layout.gradient_inputs))
     hand_back = visits.hand_back(found)

@@ -17,14 +17,16 @@ from planner.executor.compute import (
     backward_action,
     forward_action,
     forward_only_action,
+    put_off_action,
     ready_action,
     restore_action,
     update_action,
+    weight_action,
 )
 from planner.executor.messages import Parcel, parcels
 from planner.executor.visits import LocalVisit, Visits
 from planner.plan.dependencies import Dependencies
-from planner.plan.instruction import Instruction, Visit
+from planner.plan.instruction import Instruction, Operation, Visit
 from planner.plan.plan import Plan
 from planner.schedules.deadlock import instruction_text
 from planner.schedules.lower import Compute, Entry, LoweredPlan, Message, Receive, Send, Sum
@@ -91,12 +93,19 @@ class _Maker:
         if operation == "U":
             return self._update()
         found = self._visits.of(instruction.visit)
+        if not {"I", "W"} <= set(self._plan.visit_operations[found.visit]):
+            return self._of_visit(operation, found)
+        if operation == "W":
+            return weight_action(found.state, recorder)
+        return put_off_action(self._of_visit(operation, found), found)
+
+    def _of_visit(self, operation: Operation, found: LocalVisit) -> Action:
         if operation == "F":
             return self._forward(found)
         if operation == "R":
-            return restore_action(found.state, recorder)
+            return restore_action(found.state, self._tools.recorder)
         num_sends = self._sends_left["gradient", found.visit]
-        return backward_action(found, self._visits, recorder, num_sends=num_sends)
+        return backward_action(found, self._visits, self._tools.recorder, num_sends=num_sends)
 
     def _forward(self, found: LocalVisit) -> Action:
         forward = forward_action(found, self._visits, self._tools)

@@ -50,7 +50,8 @@ class Cell:
         if self._output is None:
             self.restore()
         assert self._output is not None
-        torch.autograd.backward(self._output, gradient)
+        if self._output.requires_grad:  # not behind frozen layers alone: the anchor calls for a backward all the same
+            torch.autograd.backward(self._output, gradient)
         gradients = tuple(leaf.grad for leaf in self._leaves)
         self._inputs, self._leaves, self._output = (), (), None
         return gradients

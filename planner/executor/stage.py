@@ -1,12 +1,15 @@
 """The layers of one stage on this rank, run forward with their autograd graph."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from planner.cutting.layer import CutLayer
+from planner.executor.deferral import Deferral
+from planner.executor.deferred_functions import Work
 from planner.executor.layout import StageLayout
 from planner.executor.recompute import Cell, run_recomputed
 from planner.plan.graph import LayerGraph
@@ -20,7 +23,7 @@ class VisitState:
     """What lives of one visit of this rank from its F to its last backward; tensors by layer number.
 
     ``taken`` came in over borders, ``given`` leaves with its graph, ``returned`` are gradients of ``given`` by
-    (reader stage, layer), ``back`` gradients of ``taken``.
+    (reader stage, layer), ``back`` gradients of ``taken``; ``weight_works`` is what I left for W.
     """
 
     taken: dict[int, Tensor] = field(default_factory=dict)
@@ -29,8 +32,10 @@ class VisitState:
     back: dict[int, Tensor] = field(default_factory=dict)
     loss: Tensor | None = None
     cells: list[Cell] = field(default_factory=list)
+    weight_works: list[Work] = field(default_factory=list)
 
     def clear(self) -> None:
+        """All but the work of W."""
         for kept in (self.taken, self.given, self.returned, self.back, self.cells):
             kept.clear()
         self.loss = None
@@ -63,6 +68,11 @@ class StageRunner:
     def modules(self) -> tuple[nn.Module, ...]:
         """Of the stage's layers."""
         return tuple(call.module for call in self._calls)
+
+    @cached_property
+    def deferral(self) -> Deferral:
+        """For visits whose backward is split."""
+        return Deferral(self.modules)
 
     def forward(self, visit: VisitState, inputs: Tensor | None) -> Tensor | None:
         """Fill ``visit.given``; the last layer's output where the stage has the loss."""

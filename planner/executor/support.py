@@ -1,7 +1,7 @@
 """Which plans this executor carries out. What it cannot is refused by name, before any process group is used.
 
-A legal plan may say more than this version runs: spread inside a group other than over samples, slices, split
-backward, several updates. Nothing is approximated.
+A legal plan may say more than this version runs: spread inside a group other than over samples, slices, several
+updates. Nothing is approximated.
 """
 
 from collections.abc import Callable
@@ -67,15 +67,6 @@ def _updates(plan: Plan) -> None:
         raise _unsupported("gradients kept for a later plan", "backward instructions without G and U", "/streams")
 
 
-def _split_backward(plan: Plan) -> None:
-    for group, stream in enumerate(plan.instructions):
-        inputs = {i.visit: i for i in stream if i.operation == "I"}
-        for place, instruction in enumerate(stream):
-            if instruction.operation == "W" and instruction.visit in inputs:
-                found = f"{inputs[instruction.visit]} and {instruction} in group {group}"
-                raise _unsupported("a backward split into I and W", found, f"/streams/{group}/{place}")
-
-
 def _losses(plan: Plan) -> None:
     read = {source for reads in plan.graph.layer_reads for source in reads.sources}
     for layer in range(plan.graph.num_layers - 1):
@@ -89,6 +80,5 @@ _RULES: tuple[Callable[[Plan], None], ...] = (
     _micro_batches,
     _precision,
     _updates,
-    _split_backward,
     _losses,
 )

@@ -1,36 +1,53 @@
 """Every way to lay a model over ranks gives the unsplit model's gradients, losses and weights."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from tests.helpers.executor_cases import CASES, EXTRA_CASES, make_model
+from tests.helpers.family_cases import SHARED_CASES, SPLIT_CASES
 from tests.helpers.ranks import Ranks
 
 
 @pytest.mark.parametrize("model", ["llama", "gpt2"])
 @pytest.mark.parametrize("name", [*CASES, *EXTRA_CASES])
 def test_plan_trains_as_the_unsplit_model(name: str, model: str, ranks: Ranks, unsplit, tmp_path: Path) -> None:
-    case = (CASES | EXTRA_CASES)[name]
+    check_training((CASES | EXTRA_CASES)[name], model, ranks, unsplit=unsplit, folder=tmp_path)
+
+
+@pytest.mark.parametrize("model", ["llama", "gpt2"])
+@pytest.mark.parametrize("name", [*SPLIT_CASES, *SHARED_CASES])
+def test_family_trains_as_the_unsplit_model(name: str, model: str, ranks: Ranks, unsplit, tmp_path: Path) -> None:
+    case = (SPLIT_CASES | SHARED_CASES)[name]
+    check_training(case, model, ranks, unsplit=partial(unsplit, num_steps=2), folder=tmp_path)
+
+
+def check_training(
+    case: dict[str, Any], model: str, ranks: Ranks, *, unsplit: Callable[..., Any], folder: Path
+) -> None:
+    expected = unsplit(model, tuple(samples for _, samples in case["batches"]))
     size = sum(map(len, case["groups"]))
     train = "tests.helpers.executor_cases:train"
-    results = ranks.results(train, size, model=model, case=case, folder=str(tmp_path))
-    expected = unsplit(model, tuple(samples for _, samples in case["batches"]))
+    num_steps = len(expected.losses)
+    results = ranks.results(train, size, model=model, case=case, folder=str(folder), num_steps=num_steps)
 
     for result in results:  # every rank knows the loss of the whole step
         assert result["losses"] == pytest.approx(expected.losses, rel=1e-6)
         assert result["norms"] == pytest.approx(expected.norms, rel=1e-5)
     seen = set()
     for rank in range(size):
-        for parameter, gradient in load_file(tmp_path / f"gradients-{rank}").items():
+        for parameter, gradient in load_file(folder / f"gradients-{rank}").items():
             error = (gradient - expected.gradients[parameter]).norm() / expected.gradients[parameter].norm()
             assert error <= 1e-6, f"{parameter} on rank {rank}: {error}"
             seen.add(parameter)
     assert seen == set(expected.gradients)
 
     whole = make_model(model)
-    whole.load_state_dict(load_file(tmp_path / "weights"), strict=True)
+    whole.load_state_dict(load_file(folder / "weights"), strict=True)
     for parameter, weight in whole.state_dict().items():
         torch.testing.assert_close(weight, expected.weights[parameter], rtol=1e-4, atol=1e-5)

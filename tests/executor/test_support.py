@@ -56,7 +56,6 @@ UNSUPPORTED = {
     "reduced precision": lambda plan: changed(plan, precision="bf16"),
     "several updates": lambda plan: changed(plan, streams=("0F0 0B0 0G0 0U0 0F1 0B1 0G1 0U1",)),
     "later plan": lambda plan: changed(plan, streams=("0F0 0F1 0B0 0B1",)),
-    "split into I and W": lambda plan: changed(plan, streams=("0F0 0F1 0B0 0I1 0W1 0G0 0U0",)),
     "a loss beside": lambda plan: changed(
         plan,
         graph=LayerGraph(model=plan.graph.model, num_layers=3, reads=(Reads(layer=2, detached=(1,)),)),

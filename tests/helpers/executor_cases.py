@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,21 @@ from planner.executor import facts as facts_module
 from planner.executor import preparation
 from planner.executor.executor import Executor
 from planner.plan.graph import LayerGraph, Node
+from planner.plan.instruction import Instruction, stream_text
 from planner.plan.mesh import Mesh
 from planner.plan.plan import MicroBatch, Plan, Stage
 from planner.problem.options import Family
 from planner.problem.profile import Reads
 from planner.schedules.build import PlanParts, build_plan
+from planner.schedules.families import FAMILIES
+from planner.schedules.split import split_in_place
 from tests.helpers.documents import digest_of
+from tests.helpers.two_routes import two_route_plan
 
 __all__ = [
     "CASES",
     "EXTRA_CASES",
+    "NUM_LAYERS",
     "adamw",
     "changed",
     "make_batch",
@@ -163,10 +168,16 @@ def make_graph(model: nn.Module) -> LayerGraph:
     return LayerGraph(model=cut.fingerprint, num_layers=len(cut.layers), tied=tuple(tied.layers for tied in cut.tied))
 
 
+@cache
+def known_graph(name: str) -> LayerGraph:
+    """Of a model of ``make_model``; cutting it costs more than a step."""
+    return make_graph(make_model(name))
+
+
 def make_plan(
     model: nn.Module,
     *,
-    family: Family,
+    family: str,
     groups: Iterable[Iterable[int]],
     stages: Iterable[tuple[int, int, int, int]],
     routes: Iterable[Iterable[int]],
@@ -175,8 +186,12 @@ def make_plan(
     restore: bool = False,
     tokens: int = TOKENS,
     graph: LayerGraph | None = None,
+    split: bool = False,
 ) -> Plan:
-    """A plan for ``model`` from lists as in ``CASES``; the layers ``recompute`` drop their activations."""
+    """A plan for ``model`` from lists as in ``CASES``; the layers ``recompute`` drop their activations.
+
+    ``split``: every B becomes I W.
+    """
     graph = graph or make_graph(model)
     dropped = set(recompute)
 
@@ -201,17 +216,24 @@ def make_plan(
         routes=tuple(tuple(route) for route in routes),
         micro_batches=tuple(MicroBatch(route=route, samples=samples, cuts=(0, tokens)) for route, samples in batches),
     )
-    plan = build_plan(parts, family)
+    shares_groups = FAMILIES[family].placement.startswith("two ")
+    plan = two_route_plan(parts, family) if shares_groups else build_plan(parts, family)
+    if split:
+        plan = changed(plan, streams=tuple(_split_text(stream) for stream in plan.instructions))
     return with_recompute(plan) if restore else plan
 
 
+def _split_text(stream: tuple[Instruction, ...]) -> str:
+    return stream_text(split_in_place(stream), [1] * (1 + max(i.number for i in stream)))
+
+
 def with_recompute(plan: Plan) -> Plan:
-    """An R right before each B of a stage that recomputes."""
+    """An R right before each B, or I, of a stage that recomputes."""
     streams = []
     for stream in plan.streams:
         texts = []
         for text in stream.split():
-            stage, _, number = text.partition("B")
+            stage, _, number = text.replace("I", "B").partition("B")
             if number and plan.stages[int(stage)].recomputes:
                 texts.append(f"{stage}R{number}")
             texts.append(text)
@@ -257,7 +279,7 @@ def train(
 ) -> dict[str, Any]:
     """Steps of AdamW; gradients of the first step in ``gradients-<rank>``, the weights in ``weights`` at the end."""
     module = make_model(model, "meta" if from_meta else device)
-    plan = make_plan(module, **case)
+    plan = make_plan(module, graph=known_graph(model), **case)
     executor = Executor(plan, module, token_loss, token_count, adamw, process_group=group, emulate=True)
     try:
         losses, norms, steps_ns = [], [], []
