@@ -250,9 +250,7 @@ def _report(rows: list[_Row], problem: Problem) -> str:
         "of a run's steps; CPU time = error of the layers' CPU time against that of the steps, which no other program "
         "disturbs much."
     )
-    names = (
-        "schedule, run, load, measured, uncalibrated, error, factor, an instruction, calibrated, error, CPU time"
-    )
+    names = "schedule, run, load, measured, uncalibrated, error, factor, an instruction, calibrated, error, CPU time"
     header = f"| {names.replace(', ', ' | ')} |"
     lines = ["# Predicted against measured", "", facts, "", header, "|---" * 11 + "|", *map(_line, rows), ""]
     for family in dict.fromkeys(row.family for row in rows):
