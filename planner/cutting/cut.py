@@ -153,7 +153,7 @@ def _layer(part: Part, names: TensorNames, fingerprint: str) -> CutLayer:
         local_names=places,
         fingerprint=fingerprint,
         causal=part.causal,
-        splittable=False,  # the executor runs no I and W yet, so there is nothing to measure
+        splittable=False,  # I and W are not measured apart yet
     )
 
 

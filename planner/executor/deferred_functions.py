@@ -105,7 +105,7 @@ class _Linear(torch.autograd.Function):
         _save(context, taken, weights)
         matrix = weights.weight if weights.transposed else weights.weight.t()
         rows = taken.reshape(-1, taken.shape[-1])
-        product = rows @ matrix if weights.bias is None else torch.addmm(weights.bias, rows, matrix)
+        product = rows.mm(matrix) if weights.bias is None else torch.addmm(weights.bias, rows, matrix)
         output: Tensor = _aten._unsafe_view(product, [*taken.shape[:-1], matrix.shape[1]])
         return output  # no view of anything: it may be changed in place
 
@@ -135,7 +135,7 @@ def _linear_work(weights: _Weights, gradient: Tensor, taken: Tensor | None) -> W
         parts = []
         if read is not None:
             rows = read.reshape(-1, read.shape[-1])
-            parts.append(_Part(weights.weight, rows.t() @ given if weights.transposed else given.t() @ rows))
+            parts.append(_Part(weights.weight, rows.t().mm(given) if weights.transposed else given.t().mm(rows)))
         if weights.bias is not None and weights.bias.requires_grad:
             parts.append(_Part(weights.bias, given.sum(0)))
         return parts
