@@ -18,6 +18,7 @@ from torch.distributed.pipelining import (
     PipelineStage,
     Schedule1F1B,
     ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
     ScheduleZBVZeroBubble,
 )
 
@@ -34,7 +35,7 @@ LAYER_ROUNDS = 300
 
 
 class Rival(NamedTuple):
-    """The same placement and order by both; ``torch_class`` None where torch has none."""
+    """The same placement by both, and the order too but where torch moves W; ``torch_class`` None: torch has none."""
 
     groups: list[int]  # of each stage
     torch_class: Any
@@ -45,7 +46,7 @@ RIVALS = {
     "interleaved": Rival([0, 1, 0, 1], ScheduleInterleaved1F1B),
     "zb-h1": Rival([0, 1], None),
     "zb-v": Rival([0, 1, 1, 0], ScheduleZBVZeroBubble),
-    "interleaved, split": Rival([0, 1, 0, 1], None),
+    "interleaved, split": Rival([0, 1, 0, 1], ScheduleInterleavedZeroBubble),
 }
 
 
