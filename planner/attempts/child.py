@@ -1,8 +1,8 @@
 """One solver child: the process, its pipes and its end.
 
 The child is ``python -P -m MODULE --memory-limit-bytes N``, started anew (never forked) in a session and process group
-of its own. Its standard input is a lifeline: when the parent dies by whatever cause the kernel closes the pipe and the
-child ends itself. Writing happens in a thread, so that a child that does not read blocks nobody.
+of its own through ``planner.attempts.lifeline``: when the parent dies by whatever cause the kernel ends the child, or
+closes the pipe of its standard input, at which the child ends itself. The thread that starts a child must outlive it. Writing happens in a thread, so that a child that does not read blocks nobody.
 """
 
 import contextlib
@@ -38,7 +38,8 @@ class SolverChild:
     """A running solver child; the one who starts it must ``close`` it."""
 
     def __init__(self, module: str, *, memory_limit_bytes: int) -> None:
-        command = [sys.executable, "-P", "-m", module, "--memory-limit-bytes", str(memory_limit_bytes)]
+        lifeline = [sys.executable, "-P", "-m", "planner.attempts.lifeline", str(os.getpid())]
+        command = [*lifeline, module, "--memory-limit-bytes", str(memory_limit_bytes)]
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
         self._process = subprocess.Popen(
             command,

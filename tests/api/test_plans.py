@@ -221,7 +221,7 @@ def test_a_full_queue_says_when_to_come_back(start: Start) -> None:
 
 
 def test_two_runners_run_two_children(start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("STAND_IN", "slow:60")
+    monkeypatch.setenv("STAND_IN", "slow:600")
     with start(num_runners=2) as running:
         urls = [ask(running, seed=seed).headers["location"] for seed in range(3)]
         for url in urls[:2]:
