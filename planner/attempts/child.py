@@ -2,7 +2,8 @@
 
 The child is ``python -P -m MODULE --memory-limit-bytes N``, started anew (never forked) in a session and process group
 of its own through ``planner.attempts.lifeline``: when the parent dies by whatever cause the kernel ends the child, or
-closes the pipe of its standard input, at which the child ends itself. The thread that starts a child must outlive it. Writing happens in a thread, so that a child that does not read blocks nobody.
+closes the pipe of its standard input, at which the child ends itself. The thread that starts a child must outlive it.
+Writing happens in a thread, so that a child that does not read blocks nobody.
 """
 
 import contextlib
