@@ -20,7 +20,7 @@ from planner.search.synthesis.templates import plain_keys
 from tests.helpers.order_problems import CASES, case_problem, equal_stages, placements
 
 LARGE = "--large"
-FAR = Effort(templates=216, shakes=300, moves=45_000)
+FAR = Effort(templates=108, shakes=300, moves=45_000)
 FIRST = Effort(templates=4, shakes=0, moves=0)
 
 

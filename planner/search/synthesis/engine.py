@@ -10,13 +10,14 @@ import numpy as np
 from planner.plan.instruction import Instruction, Operation
 from planner.search.synthesis.kernels import Kernels
 from planner.search.synthesis.lanes import OPERATIONS, Integers, forward_lanes, reversed_lanes
-from planner.search.synthesis.layout import NEVER, Lanes, State, Walk
+from planner.search.synthesis.layout import NEVER, Lanes, Manner, State, Walk
 from planner.search.synthesis.order_problem import OrderProblem
 
 __all__ = ["Engine", "Schedule", "WalkEffort"]
 
 
 _WALKED = ", walked"
+_USUAL = Manner()
 
 
 @dataclass(frozen=True)
@@ -65,18 +66,18 @@ class Engine:
     def num_instructions(self) -> int:
         return len(self.lane)
 
-    def by_priority(self, keys: Integers, name: str, *, wait_ns: int = 0) -> Schedule | None:
+    def by_priority(self, keys: Integers, name: str, manner: Manner = _USUAL) -> Schedule | None:
         """Forwards in time, least key first; None where memory locks the groups."""
         order = self._kernels.row(np.zeros(len(keys), np.int64))
         state = self._states[0]
-        step_ns = self._kernels.list_schedule(self._forward, self._kernels.row(keys), wait_ns, order, state)
+        step_ns = self._kernels.list_schedule(self._forward, self._kernels.row(keys), manner, order, state)
         return self._schedule(step_ns, np.array(order, np.int64), name) if step_ns >= 0 else None
 
-    def from_the_end(self, keys: Integers, name: str, *, wait_ns: int = 0) -> Schedule | None:
+    def from_the_end(self, keys: Integers, name: str, manner: Manner = _USUAL) -> Schedule | None:
         """Backwards in time, greatest key first, then re-timed; None where memory locks the groups."""
         order = self._kernels.row(np.zeros(len(keys), np.int64))
         mirrored = self._kernels.row(-keys[self._mirrored])
-        if self._kernels.list_schedule(self._backward, mirrored, wait_ns, order, self._states[0]) < 0:
+        if self._kernels.list_schedule(self._backward, mirrored, manner, order, self._states[0]) < 0:
             return None
         first = np.asarray(self.lanes.first)
         streams = [np.array(order[a:b], np.int64)[::-1] for a, b in pairwise(first)]

@@ -12,7 +12,7 @@ compiled code is kept by file.
   (threshold accepting, Dueck and Scheuer 1990).
 """
 
-from planner.search.synthesis.layout import NEVER, Lanes, MutableRow, Row, State, Walk
+from planner.search.synthesis.layout import NEVER, Lanes, Manner, MutableRow, Row, State, Walk
 
 __all__ = ["list_schedule", "retime", "walk"]
 
@@ -20,21 +20,20 @@ _FURTHEST = 6  # places that an instruction is moved by
 _MOST_AT_ONCE = 3  # instructions
 
 
-def list_schedule(lanes: Lanes, keys: Row, wait: int, order: MutableRow, state: State) -> int:
-    """Fill the order and its times; the step, or -1 where memory locks the groups. ``wait``: how long a group may stay
-    idle for an instruction with a lesser key."""
+def list_schedule(lanes: Lanes, keys: Row, manner: Manner, order: MutableRow, state: State) -> int:
+    """Fill the order and its times; the step, or -1 where a group has no room for one visit of each stage."""
     _begin(lanes, state)
     for lane in range(len(lanes.counts)):
         state.ready[lane] = _ready_at(lanes, state, lane)
     for group in range(len(lanes.limit)):
-        _put(lanes, state, group)
+        _put(lanes, state, group, manner)
     span = 0
     for _ in range(len(order)):
         now = state.tree[1]
         if now == NEVER:
             return -1
         group = _first_group(state)
-        lane = _least_key(lanes, state, group, keys, now + wait)
+        lane = _least_key(lanes, state, group, keys, manner)
         span = max(span, _run(lanes, state, lane, state.ready[lane]))
         order[state.following[group]] = lane
         state.following[group] += 1
@@ -44,8 +43,8 @@ def list_schedule(lanes: Lanes, keys: Row, wait: int, order: MutableRow, state: 
             user = lanes.users[index]
             state.ready[user] = _ready_at(lanes, state, user)
             if lanes.group[user] != group:
-                _put(lanes, state, lanes.group[user])
-        _put(lanes, state, group)
+                _put(lanes, state, lanes.group[user], manner)
+        _put(lanes, state, group, manner)
     return span
 
 
@@ -59,7 +58,7 @@ def _keep(lanes: Lanes, state: State, lane: int) -> None:
         state.held[lanes.stage[lane]] -= 1
 
 
-def _has_room(lanes: Lanes, state: State, lane: int) -> bool:
+def _has_room(lanes: Lanes, state: State, lane: int, manner: Manner) -> bool:
     """Whether an instruction may take its memory: a second visit of a stage leaves room for one of every stage of the
     group that holds none. So a first visit always finds room, the oldest micro-batch of a route goes on, nothing locks.
     """
@@ -68,10 +67,12 @@ def _has_room(lanes: Lanes, state: State, lane: int) -> bool:
     group, stage = lanes.group[lane], lanes.stage[lane]
     room = lanes.limit[group] - state.used[group] - lanes.takes[lane]
     if state.held[stage] > 0:
+        reserve = 0
         for index in range(lanes.stage_first[group], lanes.stage_first[group + 1]):
             other = lanes.stages[index]
             if state.held[other] == 0 and state.left[other] > 0:
-                room -= lanes.kept[other]
+                reserve += lanes.kept[other]
+        room -= max(reserve, manner.reserves * lanes.later[stage])
     return room >= 0
 
 
@@ -124,13 +125,13 @@ def _run(lanes: Lanes, state: State, lane: int, ready: int) -> int:
     return end
 
 
-def _put(lanes: Lanes, state: State, group: int) -> None:
+def _put(lanes: Lanes, state: State, group: int, manner: Manner) -> None:
     """Put the earliest possible start of a group into the tree."""
     now = state.clock[group]
     best = NEVER
     for index in range(lanes.member_first[group], lanes.member_first[group + 1]):
         lane = lanes.members[index]
-        if state.ready[lane] < best and _has_room(lanes, state, lane):
+        if state.ready[lane] < best and _has_room(lanes, state, lane, manner):
             best = max(now, state.ready[lane])
             if best == now:
                 break
@@ -150,12 +151,13 @@ def _first_group(state: State) -> int:
     return node - len(state.tree) // 2
 
 
-def _least_key(lanes: Lanes, state: State, group: int, keys: Row, latest: int) -> int:
-    """The lane with the least key that can start until ``latest``; of equal keys the first member."""
+def _least_key(lanes: Lanes, state: State, group: int, keys: Row, manner: Manner) -> int:
+    """The lane with the least key of those that can start soon enough; of equal keys the first member."""
+    latest = state.tree[1] + manner.wait
     best, best_key = -1, NEVER
     for index in range(lanes.member_first[group], lanes.member_first[group + 1]):
         lane = lanes.members[index]
-        if state.ready[lane] <= latest and _has_room(lanes, state, lane):
+        if state.ready[lane] <= latest and _has_room(lanes, state, lane, manner):
             key = keys[lanes.offset[lane] + state.done[lane]]
             if key < best_key:
                 best, best_key = lane, key

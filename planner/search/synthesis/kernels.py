@@ -18,7 +18,7 @@ import numpy as np
 from planner.errors import SettingsError
 from planner.search.synthesis import kernel, layout
 from planner.search.synthesis.lanes import Integers
-from planner.search.synthesis.layout import Lanes, MutableRow, Row, State, Walk
+from planner.search.synthesis.layout import Lanes, Manner, MutableRow, Row, State, Walk
 
 __all__ = ["Kernels", "compiled_kernels", "is_installed", "plain_kernels", "quickest_kernels"]
 
@@ -26,7 +26,7 @@ _WORTH_COMPILING = 20_000_000  # instructions handled: below it plain Python end
 
 
 class _ListSchedule(Protocol):
-    def __call__(self, lanes: Lanes, keys: Row, wait: int, order: MutableRow, state: State, /) -> int: ...
+    def __call__(self, lanes: Lanes, keys: Row, manner: Manner, order: MutableRow, state: State, /) -> int: ...
 
 
 class _Retime(Protocol):

@@ -122,6 +122,7 @@ def _lanes(problem: OrderProblem, waits: list[_Waits], taking: Integers, freeing
         stage=[stage for stage in range(problem.num_stages) for _ in OPERATIONS],
         kept=problem.kept,
         visits=[problem.micro_batches_of(stage) for stage in range(problem.num_stages)],
+        later=[sum(problem.kept[leg] for leg in problem.later_legs(s)) for s in range(problem.num_stages)],
         stage_first=_firsts([len(found) for found in stages]),
         stages=[stage for found in stages for stage in found],
     )

@@ -3,7 +3,7 @@
 from collections.abc import MutableSequence, Sequence
 from typing import NamedTuple
 
-__all__ = ["NEVER", "Lanes", "MutableRow", "Row", "State", "Walk"]
+__all__ = ["NEVER", "Lanes", "Manner", "MutableRow", "Row", "State", "Walk"]
 
 NEVER = 1 << 62
 Row = Sequence[int]
@@ -18,7 +18,7 @@ class Lanes(NamedTuple):
     the second ``delay`` before; ``gate``: one whose instruction must have been started; -1 for none. ``takes``: at
     the start, ``frees``: at the end. ``users``: lanes that wait for a lane. ``members``: of a group.
     ``first``: places of each group in an order. ``stage``: of the lane. ``kept``, ``visits``: of a stage, by a
-    visit and how many; ``stage_first``, ``stages``: of a group.
+    visit and how many; ``later``: what its later legs keep; ``stage_first``, ``stages``: of a group.
     """
 
     counts: Row
@@ -40,8 +40,20 @@ class Lanes(NamedTuple):
     stage: Row
     kept: Row
     visits: Row
+    later: Row
     stage_first: Row
     stages: Row
+
+
+class Manner(NamedTuple):
+    """How a list schedule is made; whole numbers.
+
+    ``wait``: how long a group may stay idle for an instruction with a lesser key. ``reserves``: for how many visits of
+    each later leg a stage's second visit leaves room, whatever they hold.
+    """
+
+    wait: int = 0
+    reserves: int = 1
 
 
 class State(NamedTuple):

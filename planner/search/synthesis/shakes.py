@@ -10,6 +10,7 @@ import numpy as np
 from planner.search.synthesis.bounds import period_bounds
 from planner.search.synthesis.engine import Engine, Schedule
 from planner.search.synthesis.lanes import OPERATIONS, Integers
+from planner.search.synthesis.layout import Manner
 
 __all__ = ["best_shaken"]
 
@@ -26,16 +27,16 @@ def best_shaken(engine: Engine, start: Schedule, *, times: int, floor_ns: int, s
     for number in range(times):
         if best.step_ns <= floor_ns:
             break
-        keys, wait_ns = (best.starts_ns, 0) if number < 2 else _changed(engine, best, random)
+        keys, manner = (best.starts_ns, Manner()) if number < 2 else _changed(engine, best, random)
         schedule = engine.by_priority if number % 2 == 0 else engine.from_the_end
-        found = schedule(keys, start.name, wait_ns=wait_ns)
+        found = schedule(keys, start.name, manner)
         if found is not None and found.step_ns <= best.step_ns:
             best = found
     return best
 
 
-def _changed(engine: Engine, schedule: Schedule, random: np.random.Generator) -> tuple[Integers, int]:
-    """Other keys, and how long to wait for the urgent."""
+def _changed(engine: Engine, schedule: Schedule, random: np.random.Generator) -> tuple[Integers, Manner]:
+    """Other keys, and in which manner."""
     period_ns = max(bound.period_ns for bound in period_bounds(engine.problem))
     size = max(1, (period_ns << int(random.integers(_SIZES))) // _SMALLEST)
     num_lanes = engine.problem.num_stages * len(OPERATIONS)
@@ -55,4 +56,5 @@ def _changed(engine: Engine, schedule: Schedule, random: np.random.Generator) ->
     else:
         change = by_lane[engine.lane]
     wait = _WAITS[int(random.integers(len(_WAITS)))]
-    return schedule.starts_ns + change, period_ns // wait if wait else 0
+    manner = Manner(wait=period_ns // wait if wait else 0, reserves=int(random.integers(2)))
+    return schedule.starts_ns + change, manner

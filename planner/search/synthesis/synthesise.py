@@ -17,6 +17,7 @@ from planner.plan.instruction import Instruction
 from planner.search.synthesis.bounds import StepBound, best_step_bound
 from planner.search.synthesis.engine import Engine, Schedule, WalkEffort
 from planner.search.synthesis.kernels import Kernels, quickest_kernels
+from planner.search.synthesis.layout import Manner
 from planner.search.synthesis.named import named_schedules
 from planner.search.synthesis.order_problem import OrderProblem
 from planner.search.synthesis.shakes import best_shaken
@@ -24,15 +25,16 @@ from planner.search.synthesis.templates import plain_keys, template_keys, templa
 
 __all__ = ["Effort", "Synthesis", "default_effort", "synthesise"]
 
+_SPARING = Manner(reserves=0)  # room for later legs only where they hold nothing
 _NAMED_UP_TO = 250_000  # instructions: above it the plain rules and templates stand in for the families' generators
-_STARTS = 3  # schedules that are shaken
+_STARTS = 6  # schedules that are shaken
 _WALKS = 3
-_HEATS = (0.2, 1.0, 0.2)  # the largest allowance of each walk, in mean instructions
+_HEATS = (0.2, 0.1)  # the largest allowance of each walk, in mean instructions
 
 
 @dataclass(frozen=True)
 class Effort:
-    """``templates``, ``shakes``: list schedules; ``moves``: of all walks; ``seed``: of everything random."""
+    """``templates``: two list schedules each; ``shakes``: one each; ``moves``: of all walks; ``seed``: of chance."""
 
     templates: int
     shakes: int
@@ -41,7 +43,7 @@ class Effort:
 
     def work(self, num_instructions: int) -> int:
         """Instructions handled."""
-        return (2 + self.templates + self.shakes + self.moves) * num_instructions
+        return (2 + 2 * self.templates + self.shakes + self.moves) * num_instructions
 
 
 def default_effort(problem: OrderProblem) -> Effort:
@@ -122,7 +124,9 @@ def _templated(engine: Engine, most: int, floor_ns: int) -> Iterator[Schedule]:
 
 def _through_list(engine: Engine, most: int) -> Iterator[Schedule | None]:
     for template in islice(templates(engine.problem), most):
-        yield engine.by_priority(template_keys(engine, template), template.name)
+        keys = template_keys(engine, template)
+        yield engine.by_priority(keys, template.name)
+        yield engine.by_priority(keys, template.name, _SPARING)
     for name, keys in plain_keys(engine):
         yield engine.by_priority(keys, name)
 
@@ -139,7 +143,7 @@ def _all_walked(engine: Engine, starts: list[Schedule], effort: Effort, floor_ns
     for number, start in enumerate(starts):
         best = start
         for turn, heat in enumerate(_HEATS):
-            heat_ns = int(heat * best.step_ns * engine.problem.num_groups / engine.num_instructions)
+            heat_ns = max(1, round(heat * best.step_ns * engine.problem.num_groups / engine.num_instructions))
             walk = WalkEffort(moves, heat_ns, effort.seed + number * len(_HEATS) + turn)
             best = engine.walked(best, walk, floor_ns=floor_ns)
         yield best

@@ -10,6 +10,7 @@ from planner.plan.instruction import Instruction
 from planner.search.synthesis import kernels
 from planner.search.synthesis.engine import Engine, Schedule, WalkEffort
 from planner.search.synthesis.kernels import compiled_kernels, plain_kernels, quickest_kernels
+from planner.search.synthesis.layout import Manner
 from planner.search.synthesis.order_problem import OrderProblem
 from planner.search.synthesis.synthesise import Effort, synthesise
 from planner.search.synthesis.templates import plain_keys, template_keys, templates
@@ -92,7 +93,7 @@ def schedules(engine: Engine) -> list[Schedule]:
     keys += [template_keys(engine, template) for _, template in zip(range(3), templates(engine.problem), strict=False)]
     found = [engine.by_priority(one, "forwards") for one in keys]
     found += [engine.from_the_end(one, "backwards") for one in keys[2:]]
-    found += [engine.by_priority(keys[2], "waits", wait_ns=5)]
+    found += [engine.by_priority(keys[2], "waits", Manner(wait=5, reserves=0))]
     return [schedule for schedule in found if schedule is not None]
 
 

@@ -145,7 +145,7 @@ def test_best_known_steps_are_reached_or_beaten() -> None:
         for placement in ("line", "v"):
             expected = case["placements"][placement]
             step = synthesise(
-                case_problem(case, placement), Effort(216, 300, 45_000), kernels=compiled_kernels()
+                case_problem(case, placement), Effort(108, 300, 45_000), kernels=compiled_kernels()
             ).step_ns
             found.append(step)
             if expected["proven_optimum_step"] is not None:
