@@ -3,7 +3,8 @@
 A micro-batch goes forward by ``forward_step`` thirds of a stage's share of the period a stage, comes back by
 ``backward_step``, and leaves its W ``weight_lag`` periods behind its I; the list scheduler makes of it what costs and
 memory allow. At half memory on a V of equal stages (p/2 + 1, m = 4p) this alone idles less than the family v-half:
-2.5 forward units instead of 3.5 at p = 4, steps 3, lag p/2 (benchmarks/synthesis.md). Method: uniform V templates (Qi et al. 2024, arXiv 2405.15362), here for any placement and any costs.
+2.5 forward units instead of 3.5 at p = 4, steps 3, lag p/2 (benchmarks/synthesis.md). Method: uniform V templates
+(Qi et al. 2024, arXiv 2405.15362), here for any placement and any costs.
 """
 
 from collections.abc import Iterator
