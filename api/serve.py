@@ -6,6 +6,7 @@ uvicorn has none. The store is opened, and refused if it must be, before the por
 
 import asyncio
 import signal
+import socket
 from types import FrameType
 from typing import Any
 
@@ -17,6 +18,7 @@ from api.app import create_app
 from api.logs import configure_logs
 from api.service import Service, open_service
 from api.settings import Settings
+from planner.errors import SettingsError
 from planner.units import NS_PER_SECOND
 
 __all__ = ["serve"]
@@ -44,7 +46,19 @@ def serve(settings: Settings) -> None:
         h11_max_incomplete_event_size=_LARGEST_HEADER_BYTES,
         timeout_graceful_shutdown=_FINISH_S,
     )
+    _require_free_port(settings)
     _Server(config, service).run()
+
+
+def _require_free_port(settings: Settings) -> None:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            message = f"cannot listen on {settings.host} port {settings.port}: {error.strerror}"
+            raise SettingsError(message, code="port", pointer="/port") from None
 
 
 class _Server(uvicorn.Server):

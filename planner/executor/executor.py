@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from planner.errors import ExecutorError, PlannerError
+from planner.errors import ExecutorError, PeerLostError, PlannerError
 from planner.executor.batch import check_batch
 from planner.executor.current import emulation_asked
 from planner.executor.facts import Wish
@@ -149,9 +149,11 @@ class Executor:
 
     def close(self) -> None:
         """Nothing runs afterwards; the process group stays the caller's."""
-        self._collect()
-        self._guard.close()
-        self._broken = "it was closed"
+        try:
+            self._collect()
+        finally:
+            self._guard.close()
+            self._broken = "it was closed"
 
     def _outcome(self) -> Outcome:
         outcome = self._ready.tools.update.outcome
@@ -225,8 +227,13 @@ class Executor:
 
     def _collect(self) -> None:
         """The notes of the step before are here: no transfer of two calls is under way at once."""
-        if self._measurement is not None and self._broken is None:
+        if self._measurement is None or self._broken is not None:
+            return
+        try:
             self._measurement.wait()
+        except PeerLostError as error:
+            self._broken = "a rank was lost"
+            raise self._guard.lost(None, None) from error
 
 
 def _next_number(team: Team) -> int:

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from planner.errors import PeerLostError
 from planner.executor.team import Team
 from planner.plan.instruction import Instruction
 from planner.plan.plan import Plan
@@ -62,9 +63,15 @@ class Measurement:
         self._timeline: Timeline | None = None
 
     def wait(self) -> None:
-        if self._work is not None:
+        """Raises ``PeerLostError`` where another rank was lost before its notes came."""
+        if self._work is None:
+            return
+        try:
             self._work.wait()
-            self._work = None
+        except RuntimeError as error:
+            message = f"another rank was lost after the step, before its times came: {error}"
+            raise PeerLostError(message, code="peer_lost") from error
+        self._work = None
 
     def timeline(self) -> Timeline:
         """Times from the earliest start of a rank; of each group the rank that was busy longest."""

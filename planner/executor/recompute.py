@@ -5,6 +5,8 @@ its backward runs the layer again, unless ``Cell.restore`` (the plan's R) alread
 first run.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -42,7 +44,7 @@ class Cell:
             if self._random is None:
                 self._output = self._module(*self._leaves)
             else:
-                with self._random.replayed():
+                with self._random.replayed(), _spared_buffers(self._module):
                     self._output = self._module(*self._leaves)
 
     def backward(self, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -55,6 +57,19 @@ class Cell:
         gradients = tuple(leaf.grad for leaf in self._leaves)
         self._inputs, self._leaves, self._output = (), (), None
         return gradients
+
+
+@contextmanager
+def _spared_buffers(module: nn.Module) -> Iterator[None]:
+    """Running statistics stay as the first run left them: the second one changes copies that nobody keeps."""
+    held = [(part, name, buffer) for part in module.modules() for name, buffer in part.named_buffers(recurse=False)]
+    for part, name, buffer in held:
+        setattr(part, name, buffer.clone())
+    try:
+        yield
+    finally:
+        for part, name, buffer in held:
+            setattr(part, name, buffer)
 
 
 class _RandomState:

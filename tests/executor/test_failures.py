@@ -38,6 +38,13 @@ def test_a_killed_rank_stops_the_others_with_its_name(mortal: Ranks) -> None:
         require_report(answers[rank], named.copy().pop())
 
 
+def test_a_rank_killed_between_steps_is_a_lost_peer(mortal: Ranks) -> None:
+    """The others still wait for the times of the step before, or are in the next one: never a bare socket error."""
+    mortal.send(CASE, 4, {"how": "kill between steps", "rank": 1})
+    for rank in (0, 2, 3):
+        require_report(mortal.answer(rank), "")
+
+
 def test_a_failing_layer_is_named_on_every_rank(mortal: Ranks) -> None:
     """Rank 2 raises and keeps its process: the others are stuck in a receive and are ended."""
     mortal.send(CASE, 4, {"how": "raise", "rank": 2})

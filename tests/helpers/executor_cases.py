@@ -386,6 +386,10 @@ def sabotaged(group: Any, *, how: str, rank: int, micro_batch: int = 2) -> float
     executor = Executor(plan, model, squares, Tensor.numel, adamw, process_group=group, emulate=True)
     batch = (torch.ones(16, 3, 4), torch.zeros(16, 3, 4))
     executor.step(batch)
+    if how == "kill between steps":
+        if executor.rank == rank:
+            _kill()
+        return executor.step(batch).loss
     if executor.rank == rank:
         action = {"kill": _kill, "raise": _raise, "hang": _hang}[how]
         model[rank].register_forward_hook(_Saboteur(action, micro_batch=micro_batch))
