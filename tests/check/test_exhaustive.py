@@ -36,8 +36,17 @@ def expected(document: dict[str, Any], seed: int) -> str:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_check_agrees_with_an_independent_replay_on_mutations(part: int) -> None:
+    require_agreement(range(part, NUM_MUTATIONS, PARTS))
+
+
+@pytest.mark.soak
+def test_check_agrees_on_4000_other_mutations() -> None:
+    require_agreement(range(NUM_MUTATIONS, NUM_MUTATIONS + 4000))
+
+
+def require_agreement(seeds: range) -> None:
     counts: Counter[str] = Counter()
-    for seed in range(part, NUM_MUTATIONS, PARTS):
+    for seed in seeds:
         source = random.Random(seed)
         document = random_plan(source).model_dump(mode="json")
         mutation = source.choice(MUTATIONS)
@@ -46,11 +55,21 @@ def test_check_agrees_with_an_independent_replay_on_mutations(part: int) -> None
         assert found == expected(mutant, seed), f"seed {seed}, {mutation.__name__}: {verdict(mutant, seed)}"
         counts[found] += 1
     # the comparison says something only if each verdict is met often
-    assert min(counts[name] for name in ("legal", "stuck", "broken")) >= 0.1 * NUM_MUTATIONS / PARTS, counts
+    assert min(counts[name] for name in ("legal", "stuck", "broken")) >= 0.1 * len(seeds), counts
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_plans_of_the_families_are_legal(seed: int) -> None:
+    require_legal(seed)
+
+
+@pytest.mark.soak
+def test_1000_plans_of_the_families_are_legal() -> None:
+    for seed in range(60, 1060):
+        require_legal(seed)
+
+
+def require_legal(seed: int) -> None:
     plan = random_plan(random.Random(10_000 + seed))
     assert check_plan(plan).fault is None
     assert verdict(plan.model_dump(mode="json"), seed) is None
