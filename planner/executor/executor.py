@@ -22,6 +22,7 @@ from planner.executor.batch import check_batch
 from planner.executor.current import emulation_asked
 from planner.executor.facts import Wish
 from planner.executor.guard import Guard
+from planner.executor.marks import batch_marks
 from planner.executor.measure import Measurement
 from planner.executor.messages import ConnectionLostError
 from planner.executor.preparation import agree, prepare
@@ -203,6 +204,7 @@ class Executor:
             raise ExecutorError(f"found {num_counted} counted tokens in the batch, expected one or more", code="count")
         taken, device = self._ready.tools.batch, self._ready.tools.device
         taken.inputs, taken.labels, taken.num_counted = inputs.to(device), labels.to(device), num_counted
+        taken.marks = batch_marks(inputs, labels, num_counted)
         taken.losses.clear()
 
     def _other_end(self, error: ConnectionLostError) -> "_OtherEnd":

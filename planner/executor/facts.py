@@ -17,7 +17,7 @@ from planner.executor.shapes import BatchShape, LayerShapes, TensorShape, batch_
 from planner.executor.sums import BucketPlan, bucket_plans
 from planner.executor.support import refuse_unsupported
 from planner.executor.team import Team
-from planner.executor.weights import WeightTable, check_model, weight_table
+from planner.executor.weights import WeightTable, check_model, check_trained, weight_table
 from planner.plan.plan import Plan
 from planner.schedules.lower import LoweredPlan, Send, lower
 
@@ -61,6 +61,7 @@ def gather_facts(wish: Wish, team: Team) -> Facts:
     _check_device(wish, team)
     cut = cut_model(wish.model, wish.cut)
     check_model(plan, cut)
+    check_trained(plan, cut)
     batch = batch_shape(plan, wish.model)
     lowered = lower(plan)
     table = weight_table(plan, cut)

@@ -88,6 +88,14 @@ class Team:
             dist.all_reduce(values, group=self.group)
         return values
 
+    def gather(self, values: Tensor) -> Tensor:
+        """``values`` of all ranks, [rank, ...]."""
+        found = values.new_empty((self.num_ranks, *values.shape))
+        if self.group is None or self.num_ranks == 1:
+            return found.copy_(values)
+        dist.all_gather(list(found.unbind()), values, group=self.group)
+        return found
+
 
 def make_team(plan: Plan, process_group: dist.ProcessGroup | None, *, model: nn.Module) -> Team:
     """The caller's group, else the default group, else one rank alone."""

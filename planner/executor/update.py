@@ -14,6 +14,8 @@ from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
 from planner.errors import ExecutorError
+from planner.executor.handshake import differences
+from planner.executor.marks import BatchMarks, are_equal, summands
 from planner.executor.messages import ConnectionLostError
 from planner.executor.sums import GradientSums
 from planner.executor.team import Team
@@ -30,6 +32,7 @@ class Batch:
     inputs: Tensor | None = None
     labels: Tensor | None = None
     num_counted: int = 0
+    marks: BatchMarks | None = None
     losses: list[Tensor] = field(default_factory=list)
 
 
@@ -78,15 +81,25 @@ class Update:
 
     def _everywhere(self, squared: Tensor) -> tuple[float, float]:
         """Loss and squared norm, summed over the ranks."""
-        losses, counted = self._batch.losses, float(self._batch.num_counted)
+        losses, own_marks = self._batch.losses, self._batch.marks
+        assert own_marks is not None, "the batch comes first"
         loss = torch.stack(losses).double().sum().cpu() if losses else torch.zeros((), dtype=torch.float64)
-        values = torch.stack((loss, squared, torch.tensor(counted, dtype=torch.float64))).to(self._team.device)
+        own = torch.tensor(summands(own_marks), dtype=torch.float64)
+        values = torch.cat((torch.stack((loss, squared)), own)).to(self._team.device)
         try:
-            total, total_squared, total_counted = self._team.sum(values).tolist()
+            total, total_squared, *marks = self._team.sum(values).tolist()
+            if not are_equal(marks, self._team.num_ranks):
+                raise self._different_batches(own_marks)
         except RuntimeError as error:
             raise ConnectionLostError(None, error) from error
-        if total_counted != counted * self._team.num_ranks:
-            found = f"{self._batch.num_counted} counted tokens on rank {self._team.rank}"
-            average = total_counted / self._team.num_ranks
-            raise ExecutorError(f"{found}, {average} on average: the ranks got different batches", code="batch_differs")
         return total, total_squared
+
+    def _different_batches(self, marks: BatchMarks) -> ExecutorError:
+        """What differs and on which ranks; every rank is here, for they all saw the same sums."""
+        gathered = self._team.gather(torch.tensor(marks, device=self._team.device))
+        said = {
+            rank: {name: f"{value:x}" for name, value in zip(BatchMarks._fields, row, strict=True)}
+            for rank, row in enumerate(gathered.tolist())
+        }
+        faults = "; ".join(fault.message for fault in differences(said))
+        return ExecutorError(f"the ranks got different batches: {faults} (marks, hexadecimal)", code="batch_differs")

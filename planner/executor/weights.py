@@ -18,7 +18,7 @@ from planner.plan.plan import Plan
 from planner.problem.canonical import canonical_digest
 from planner.problem.contract import Digest
 
-__all__ = ["Weight", "WeightTable", "check_model", "weight_table"]
+__all__ = ["Weight", "WeightTable", "check_model", "check_trained", "weight_table"]
 
 
 @dataclass(frozen=True)
@@ -116,3 +116,22 @@ def check_model(plan: Plan, cut: CutModel) -> None:
                 code="tied_split",
                 pointer="/graph/tied",
             )
+
+
+def check_trained(plan: Plan, cut: CutModel) -> None:
+    """Raises ``HandshakeError`` where a plan that trains leaves out trained weights of the model.
+
+    The other way round nothing is lost: B of layers without trained weights is their I.
+    """
+    trains = {visit.stage for visit, text in plan.visit_operations.items() if {"B", "W"} & set(text)}
+    left_out = (number for number in range(len(plan.stages)) if trains and number not in trains)
+    for stage in left_out:
+        for layer in plan.stages[stage].layers:
+            names = [name for name, weight in cut.layers[layer].parameters.items() if weight.requires_grad]
+            if names:
+                raise HandshakeError(
+                    f"found no B or W of stage {stage}, expected one: its layer {layer} has the trained weights "
+                    f"{', '.join(names[:3])}{' ..' if names[3:] else ''}; freeze them, or take a plan that trains them",
+                    code="untrained",
+                    pointer=f"/stages/{stage}",
+                )

@@ -67,6 +67,17 @@ def test_a_wrong_batch_on_all_ranks_is_refused_before_anything_is_sent(ranks: Ra
     assert losses[0] > 0
 
 
+@pytest.mark.parametrize(("size", "odd_rank"), [(2, 0), (2, 1), (3, 1)])
+@pytest.mark.parametrize("what", ["inputs", "labels", "counted"])
+def test_different_batches_are_refused_on_all_ranks(what: str, size: int, odd_rank: int, ranks: Ranks) -> None:
+    answers = ranks.run("tests.helpers.executor_cases:odd_batch", size, what=what, odd_rank=odd_rank, num_ranks=size)
+    assert [(answer.error, answer.code) for answer in answers] == [("ExecutorError", "batch_differs")] * size
+    for answer in answers:
+        assert f"the ranks differ in {what}: " in answer.message
+        assert f" on rank {odd_rank}" in answer.message
+        assert answer.message.count("differ in") == 1
+
+
 def test_all_ranks_skip_a_step_that_is_not_finite_on_one(ranks: Ranks) -> None:
     assert ranks.results("tests.helpers.executor_cases:not_finite", 2) == [[True, True]] * 2
 

@@ -415,6 +415,28 @@ def refused_then_right(group: Any) -> float:
     return loss
 
 
+def odd_batch(group: Any, *, what: str, odd_rank: int, num_ranks: int) -> float:
+    """A step in which ``odd_rank`` is given other inputs, labels or count than the others."""
+    model = make_line()
+    stages = [(rank, rank, rank + 1 if rank < num_ranks - 1 else 4, 1) for rank in range(num_ranks)]
+    groups, routes = [[rank] for rank in range(num_ranks)], [list(range(num_ranks))]
+    plan = make_plan(model, family="1f1b", groups=groups, stages=stages, routes=routes, batches=[(0, 2)] * 2, tokens=3)
+    is_odd = torch.distributed.get_rank(group) == odd_rank
+
+    def count(labels: Tensor) -> int:
+        return labels.numel() + (what == "counted" and is_odd)
+
+    executor = Executor(plan, model, squares, count, adamw, process_group=group, emulate=True)
+    try:
+        inputs, labels = torch.ones(4, 3, 4), torch.zeros(4, 3, 4)
+        executor.step((inputs, labels))
+        if is_odd and what != "counted":
+            {"inputs": inputs, "labels": labels}[what][3, 2, 1] += 1e-3
+        return executor.step((inputs, labels)).loss
+    finally:
+        executor.close()
+
+
 def save_where_it_cannot(group: Any, *, folder: str) -> str:
     model = make_model("gpt2")
     plan = make_plan(model, **CASES["2 ranks GPipe"])
