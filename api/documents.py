@@ -118,17 +118,19 @@ class DocumentView(Contract):
 
 
 class DocumentPage(Contract):
-    """New to old; ``next_page_token`` is empty on the last page."""
+    """New to old; ``next_page_token`` is empty on the last page, ``damaged`` names rows that cannot be shown."""
 
     items: tuple[DocumentView, ...]
     next_page_token: str
+    damaged: tuple[str, ...] = ()
 
 
 class SearchPage(Contract):
-    """New to old; ``next_page_token`` is empty on the last page."""
+    """New to old; ``next_page_token`` is empty on the last page, ``damaged`` names rows that cannot be shown."""
 
     items: tuple[SearchView, ...]
     next_page_token: str
+    damaged: tuple[str, ...] = ()
 
 
 class SimulationRequest(Contract):

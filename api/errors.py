@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from planner.errors import DocumentError, Fault, PlannerError, RequestError
+from planner.problem.faults import fault_of
 from planner.problem.reading import MOST_FAULTS
 
 __all__ = ["ERROR_MEDIA_TYPE", "STATUS_OF_CODE", "add_error_handlers", "error_response", "not_found", "status_of"]
@@ -39,6 +40,7 @@ STATUS_OF_CODE: Final[Mapping[str, int]] = {
     "content_type": 415,
     "content_encoding": 415,
     "queue_full": 429,
+    "too_large_header": 431,
     "internal": 500,
     "integrity": 500,
     "draining": 503,
@@ -101,17 +103,8 @@ async def _planner_error(request: Request, error: Exception) -> Response:
 async def _validation_error(request: Request, error: Exception) -> Response:
     """Of parameters in path and query: bodies are read by ``planner.problem.reading``."""
     assert isinstance(error, RequestValidationError)
-    faults = tuple(
-        Fault(_code(str(detail["type"])), "/" + "/".join(str(part) for part in detail["loc"]), str(detail["msg"]))
-        for detail in error.errors()
-    )
+    faults = tuple(fault_of(detail) for detail in error.errors())
     return error_response(faults, request_id=_request_id(request), status=422)
-
-
-def _code(kind: str) -> str:
-    if kind.startswith(("greater_than", "less_than")):
-        return "range"
-    return {"int_parsing": "type", "missing": "missing", "string_pattern_mismatch": "pattern"}.get(kind, "invalid")
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -13,8 +13,10 @@ __all__ = ["page_position", "page_token"]
 _TAG_BYTES = 16
 
 
-def page_token(position: Position, *, collection: str, key: bytes) -> str:
+def page_token(position: Position | None, *, collection: str, key: bytes) -> str:
     """Opaque text for the page that follows ``position``; good for this collection of this store only."""
+    if position is None:  # the last page
+        return ""
     text = f"{position.created_ns} {position.id}".encode("ascii")
     return base64.urlsafe_b64encode(_tag(text, collection, key) + text).decode("ascii").rstrip("=")
 

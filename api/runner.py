@@ -112,7 +112,9 @@ class Runner:
             return self._store.claim()
         except StoreError as error:
             logger.warning("no claim", code=error.code, reason=error.message)
-            return None
+        except Exception:  # whatever the store holds, this thread goes on
+            logger.exception("claiming broke")
+        return None
 
     def _attempt(self, claim: Claim) -> None:
         running = self._running[claim.search_id] = _Running(claim)
@@ -126,6 +128,8 @@ class Runner:
             log.info("attempt ended", outcome=type(outcome).__name__)
         except StoreError as error:
             log.error("outcome not written: the lease will end and the search run again", code=error.code)
+        except Exception:  # the thread serves the next search
+            log.exception("outcome not written")
         finally:
             del self._running[claim.search_id]
             self._changed(claim.search_id)
@@ -186,6 +190,8 @@ class Runner:
                 self._kept_ns = time.monotonic_ns()
             except StoreError as error:
                 logger.warning("leases not kept", code=error.code, reason=error.message)
+            except Exception:  # without this thread every running search would be lost
+                logger.exception("keeping leases broke")
 
     def _report(self) -> None:
         for running in list(self._running.values()):

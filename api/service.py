@@ -7,7 +7,7 @@ from api.runner import Runner
 from api.settings import Settings
 from api.store.sqlite import SqliteStore
 from api.store.store import Store
-from planner.errors import RequestError
+from planner.errors import RequestError, SettingsError, StoreError
 
 __all__ = ["Service", "open_service"]
 
@@ -43,6 +43,12 @@ class Service:
 def open_service(settings: Settings) -> Service:
     """Open the store and make the runner, which is not started yet. Raises ``SettingsError``."""
     store = SqliteStore(settings.store, lease_ns=settings.lease_ns)
+    try:
+        page_key = store.secret("page_token")
+    except StoreError as error:
+        store.close()
+        message = f"the store {str(settings.store)!r} cannot be used: {error.message}"
+        raise SettingsError(message, code="store", pointer="/store") from None
     notices = Notices()
     runner = Runner(store, settings, changed=notices.tell)
-    return Service(settings, store, runner, notices, store.secret("page_token"))
+    return Service(settings, store, runner, notices, page_key)

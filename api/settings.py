@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from planner.attempts.attempt import AttemptSettings
 from planner.errors import SettingsError
+from planner.problem.faults import fault_of
 from planner.units import NS_PER_SECOND
 
 __all__ = ["Settings", "read_settings"]
@@ -59,6 +60,6 @@ def read_settings(**overrides: object) -> Settings:
     try:
         return Settings(**overrides)  # type: ignore[arg-type]
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        name = ".".join(str(part) for part in first["loc"])
-        raise SettingsError(f"setting {name}: {first['msg']}", code="settings", pointer=f"/{name}") from None
+        faults = [fault_of(detail) for detail in error.errors(include_url=False)]
+        message = "; ".join(f"setting {fault.pointer[1:].replace('/', '.')}: {fault.message}" for fault in faults)
+        raise SettingsError(message, code="settings", pointer=faults[0].pointer) from None

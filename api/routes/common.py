@@ -67,7 +67,7 @@ def _responses(route: Route) -> dict[int | str, dict[str, Any]]:
         found[status] = {"description": _DESCRIPTIONS[status]}
         if answer is not None:
             found[status]["content"] = {"application/json": {"schema": _reference(answer)}}
-    for status in sorted({400, 405, 500, 503, *route.errors} - found.keys()):
+    for status in sorted({400, 405, 431, 500, 503, *route.errors} - found.keys()):
         schema = {"$ref": "#/components/schemas/ErrorDocument"}
         found[status] = {
             "description": _DESCRIPTIONS[status],
@@ -94,6 +94,7 @@ _DESCRIPTIONS = {
     415: "Not application/json in UTF-8 without Content-Encoding",
     422: "Well-formed JSON with wrong content",
     429: "Too many searches wait",
+    431: "The header is too large",
     500: "Stored bytes are damaged, or a defect of the service",
     503: "The service is stopping or its store is locked",
     507: "The disk is full",

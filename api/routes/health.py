@@ -33,6 +33,7 @@ class Readiness(Contract):
     runner: Literal["ok", "stopped"]
     waiting: Index
     running: Index
+    damaged: Index  # searches whose stored rows cannot be trusted; the others go on
 
 
 class Limits(Contract):
@@ -85,6 +86,7 @@ def _readiness(service: Service) -> Readiness:
         runner="ok" if healthy else "stopped",
         waiting=counts.waiting,
         running=counts.running,
+        damaged=counts.damaged,
     )
 
 

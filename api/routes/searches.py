@@ -11,6 +11,7 @@ from api.routes.plans import preferred_wait_s, wait_until_done
 from api.service import Service
 from api.store.store import Search
 from api.views import search_view
+from planner.errors import StoreError
 
 __all__ = ["add_search_routes"]
 
@@ -49,11 +50,19 @@ async def _response(service: Service, search: Search | None) -> Response:
 
 
 def _page(service: Service, *, token: str, size: int) -> SearchPage:
+    """One page; a search that cannot be read is named, it does not hide the others."""
     after = page_position(token, collection=_COLLECTION, key=service.page_key)
-    found = service.store.list_searches(after=after, size=size + 1)
-    more = len(found) > size
-    last = found[min(size, len(found)) - 1].position if found else None
+    found = service.store.list_searches(after=after, size=size)
+    views, damaged = [], list(found.damaged)
+    for search in found.searches:
+        try:
+            views.append(search_view(search, service.store))
+        except StoreError as error:
+            if error.code != "integrity":
+                raise
+            damaged.append(search.id)
     return SearchPage(
-        items=tuple(search_view(search, service.store) for search in found[:size]),
-        next_page_token=page_token(last, collection=_COLLECTION, key=service.page_key) if more and last else "",
+        items=tuple(views),
+        next_page_token=page_token(found.next_after, collection=_COLLECTION, key=service.page_key),
+        damaged=tuple(damaged),
     )

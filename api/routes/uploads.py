@@ -102,13 +102,12 @@ def _keep(service: Service, collection: _Collection, document: Contract, stated:
 def document_page(service: Service, kind: DocumentKind, path: str, *, token: str, size: int) -> DocumentPage:
     """One page of the documents of a kind."""
     after = page_position(token, collection=kind, key=service.page_key)
-    entries = service.store.list_documents(kind, after=after, size=size + 1)
-    shown = entries[:size]
-    more = len(entries) > size
+    found = service.store.list_documents(kind, after=after, size=size)
     return DocumentPage(
         items=tuple(
             DocumentView(id=one.id, url=f"{path}/{one.id}", created_ns=one.created_ns, size_bytes=one.size_bytes)
-            for one in shown
+            for one in found.entries
         ),
-        next_page_token=page_token(shown[-1].position, collection=kind, key=service.page_key) if more else "",
+        next_page_token=page_token(found.next_after, collection=kind, key=service.page_key),
+        damaged=found.damaged,
     )

@@ -17,6 +17,7 @@ from alembic.util.exc import CommandError
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
+from api.store.foreign import require_ours
 from planner.errors import SettingsError, StoreError
 
 __all__ = ["Database"]
@@ -36,6 +37,8 @@ class Database:
     """Connections to one SQLite file whose tables are up to date."""
 
     def __init__(self, path: Path) -> None:
+        """Raises ``SettingsError``: a file that is no store of ours is left as it is."""
+        require_ours(path)
         self._engine = _engine(path)
         try:
             _upgrade(self._engine)
@@ -71,6 +74,7 @@ def _engine(path: Path) -> Engine:
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, record: object) -> None:
         connection.isolation_level = None  # transactions are begun here and nowhere else
+        connection.text_factory = _text
         connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
         connection.execute("PRAGMA journal_mode = WAL")
 
@@ -85,6 +89,11 @@ def _engine(path: Path) -> Engine:
             connection.exec_driver_sql("BEGIN")
 
     return engine
+
+
+def _text(data: bytes) -> str:
+    """Text that is no UTF-8 was damaged: it must spoil its own row only, not every row that is read with it."""
+    return data.decode("utf-8", errors="replace")
 
 
 def _upgrade(engine: Engine) -> None:
@@ -108,4 +117,5 @@ def _named_errors() -> Iterator[None]:
             raise StoreError("the disk of the store is full", code="disk_full") from error
         if code in _BROKEN:
             raise StoreError("the store is damaged", code="integrity") from error
-        raise
+        message = "the store is damaged, or another program changed its tables"
+        raise StoreError(message, code="integrity") from error

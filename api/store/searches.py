@@ -1,7 +1,8 @@
 """Searches in SQL: accept, claim, beat, publish; each function is a part of a transaction of the caller.
 
 Claims carry a random token (a fencing token): whoever lost his claim changes no row. Leases end on the monotonic clock
-of the machine's current boot, so that a jump of the wall clock neither ends nor doubles one.
+of the machine's current boot, so that a jump of the wall clock neither ends nor doubles one. A live search whose row is
+damaged is set aside: it fails with the code ``integrity``, and the others go on.
 """
 
 import secrets
@@ -9,10 +10,12 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, func, insert, select, tuple_, update
+import structlog
+from sqlalchemy import Connection, Row, func, insert, not_, select, tuple_, update
 from sqlalchemy.dialects.sqlite import insert as insert_or
 
 from api.store import documents
+from api.store.rows import ROWID, damaged_columns, row_name, search_of, sound_position
 from api.store.store import (
     Accepted,
     Claim,
@@ -22,6 +25,7 @@ from api.store.store import (
     QueueCounts,
     Search,
     SearchFailure,
+    SearchList,
 )
 from api.store.tables import answers, searches
 from planner.errors import RequestError
@@ -44,7 +48,12 @@ __all__ = [
     "take_back",
 ]
 
+logger = structlog.get_logger(__name__)
+
 _LIVE = ("queued", "running")
+_DONE = ("succeeded", "failed", "cancelled")
+_SOUND = sound_position(searches, id_length=32)
+_MOST_DAMAGED = 50  # named in a list
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _NO_CLAIM: dict[str, None] = {"token": None, "owner": None, "lease_boot": None, "lease_end_ns": None}
 
@@ -71,10 +80,10 @@ def accept(connection: Connection, new: NewSearch, *, most_waiting: int) -> Acce
     if answer_id is not None:
         return Accepted(None, answer_id)
     row = connection.execute(
-        select(searches).where(searches.c.request_digest == digest, searches.c.state.in_(_LIVE))
+        select(searches, ROWID).where(searches.c.request_digest == digest, searches.c.state.in_(_LIVE))
     ).one_or_none()
-    if row is not None:
-        return Accepted(_search(row), None)
+    if row is not None and not _set_aside_if_damaged(connection, row):
+        return Accepted(search_of(row), None)
     waiting = counts(connection).waiting
     if waiting >= most_waiting:
         raise RequestError(f"{waiting} searches wait already, the limit is {most_waiting}", code="queue_full")
@@ -101,16 +110,25 @@ def _insert(connection: Connection, new: NewSearch) -> Search:
 
 def find(connection: Connection, search_id: str) -> Search | None:
     row = connection.execute(select(searches).where(searches.c.id == search_id)).one_or_none()
-    return None if row is None else _search(row)
+    return None if row is None else search_of(row)
 
 
-def listed(connection: Connection, *, after: Position | None, size: int) -> tuple[Search, ...]:
-    """From new to old."""
-    query = select(searches)
+def listed(connection: Connection, *, after: Position | None, size: int) -> SearchList:
+    """From new to old; damaged rows are named instead, those without a place in the order on the first page."""
+    query = select(searches, ROWID).where(_SOUND)
     if after is not None:
         query = query.where(tuple_(searches.c.created_ns, searches.c.id) < tuple_(after.created_ns, after.id))
-    rows = connection.execute(query.order_by(searches.c.created_ns.desc(), searches.c.id.desc()).limit(size))
-    return tuple(_search(row) for row in rows)
+    rows = connection.execute(query.order_by(searches.c.created_ns.desc(), searches.c.id.desc()).limit(size + 1)).all()
+    shown = rows[:size]
+    broken = [row for row in shown if damaged_columns(row)]
+    if after is None:
+        lost = select(searches.c.id, ROWID).where(not_(func.coalesce(_SOUND, False))).limit(_MOST_DAMAGED)
+        broken += connection.execute(lost).all()
+    return SearchList(
+        searches=tuple(search_of(row) for row in shown if not damaged_columns(row)),
+        damaged=tuple(row_name(row, pattern="[0-9a-f]{32}") for row in broken),
+        next_after=Position(shown[-1].created_ns, shown[-1].id) if len(rows) > size else None,
+    )
 
 
 def cancel(connection: Connection, search_id: str) -> Search | None:
@@ -125,18 +143,17 @@ def cancel(connection: Connection, search_id: str) -> Search | None:
 
 def claim(connection: Connection, owner: str, *, lease_ns: int) -> Claim | None:
     """The oldest waiting search."""
-    row = connection.execute(
-        select(searches.c.id, searches.c.attempt, searches.c.request_id)
-        .where(searches.c.state == "queued")
-        .order_by(searches.c.created_ns, searches.c.id)
-        .limit(1)
-    ).one_or_none()
+    waiting = select(searches, ROWID).where(searches.c.state == "queued")
+    oldest = waiting.order_by(searches.c.created_ns, searches.c.id).limit(1)
+    row = connection.execute(oldest).one_or_none()
+    while row is not None and _set_aside_if_damaged(connection, row):
+        row = connection.execute(oldest).one_or_none()
     if row is None:
         return None
     found = Claim(row.id, secrets.token_hex(16), row.attempt + 1, row.request_id)
     connection.execute(
         update(searches)
-        .where(searches.c.id == row.id)
+        .where(row.place == ROWID)
         .values(
             state="running",
             attempt=found.attempt,
@@ -148,6 +165,31 @@ def claim(connection: Connection, owner: str, *, lease_ns: int) -> Claim | None:
         )
     )
     return found
+
+
+def _set_aside_if_damaged(connection: Connection, row: Row[Any]) -> bool:
+    """End a live search whose row cannot be trusted; what names it stays as it is."""
+    wrong = damaged_columns(row)
+    if not wrong:
+        return False
+    name = row_name(row, pattern="[0-9a-f]{32}")
+    logger.error("damaged search set aside", search=name, columns=wrong)
+    message = f"the stored search was damaged in: {', '.join(wrong)}; ask again"
+    connection.execute(
+        update(searches)
+        .where(row.place == ROWID)
+        .values(
+            state="failed",
+            attempt=0 if "attempt" in wrong else row.attempt,
+            failure_code="integrity",
+            failure_message=message,
+            answer_id=None,
+            progress=None,
+            updated_ns=time.time_ns(),
+            **_NO_CLAIM,
+        )
+    )
+    return True
 
 
 def _lease(lease_ns: int) -> dict[str, Any]:
@@ -203,7 +245,7 @@ def _change(connection: Connection, held: Claim, **values: object) -> bool:
 def running(connection: Connection) -> tuple[Running, ...]:
     """Every claim that is held, by whom, and whether its lease is over."""
     now_ns, boot = time.monotonic_ns(), _boot_id()
-    rows = connection.execute(select(searches).where(searches.c.state == "running"))
+    rows = connection.execute(select(searches, ROWID).where(searches.c.state == "running")).all()
     return tuple(
         Running(
             Claim(row.id, row.token, row.attempt, row.request_id),
@@ -211,6 +253,7 @@ def running(connection: Connection) -> tuple[Running, ...]:
             row.lease_boot != boot or row.lease_end_ns < now_ns,
         )
         for row in rows
+        if not _set_aside_if_damaged(connection, row)
     )
 
 
@@ -224,22 +267,10 @@ def take_back(connection: Connection, lost: Claim, *, most_attempts: int) -> Non
 
 
 def counts(connection: Connection) -> QueueCounts:
-    rows = connection.execute(
-        select(searches.c.state, func.count()).where(searches.c.state.in_(_LIVE)).group_by(searches.c.state)
-    )
+    rows = connection.execute(select(searches.c.state, func.count()).group_by(searches.c.state))
     found = {str(row[0]): int(row[1]) for row in rows}
-    return QueueCounts(waiting=found.get("queued", 0), running=found.get("running", 0))
-
-
-def _search(row: Row[Any]) -> Search:
-    return Search(
-        id=row.id,
-        request_digest=row.request_digest,
-        state=row.state,
-        attempt=row.attempt,
-        progress=None if row.progress is None else Progress.model_validate_json(row.progress),
-        answer_id=row.answer_id,
-        failure=None if row.failure_code is None else SearchFailure(row.failure_code, row.failure_message),
-        created_ns=row.created_ns,
-        updated_ns=row.updated_ns,
-    )
+    aside = connection.execute(
+        select(func.count()).where(searches.c.state == "failed", searches.c.failure_code == "integrity")
+    ).scalar_one()
+    odd = sum(number for state, number in found.items() if state not in (*_LIVE, *_DONE))
+    return QueueCounts(waiting=found.get("queued", 0), running=found.get("running", 0), damaged=odd + int(aside))

@@ -10,13 +10,14 @@ from api.store.store import (
     Claim,
     Document,
     DocumentKind,
-    Entry,
+    DocumentList,
     Finished,
     NewSearch,
     Position,
     QueueCounts,
     Search,
     SearchFailure,
+    SearchList,
 )
 from planner.plan.answer import Progress
 
@@ -39,7 +40,7 @@ class SqliteStore:
         with self._database.reading() as connection:
             return documents.get(connection, kind, document_id)
 
-    def list_documents(self, kind: DocumentKind, *, after: Position | None, size: int) -> tuple[Entry, ...]:
+    def list_documents(self, kind: DocumentKind, *, after: Position | None, size: int) -> DocumentList:
         with self._database.reading() as connection:
             return documents.listed(connection, kind, after=after, size=size)
 
@@ -51,7 +52,7 @@ class SqliteStore:
         with self._database.reading() as connection:
             return searches.find(connection, search_id)
 
-    def list_searches(self, *, after: Position | None, size: int) -> tuple[Search, ...]:
+    def list_searches(self, *, after: Position | None, size: int) -> SearchList:
         with self._database.reading() as connection:
             return searches.listed(connection, after=after, size=size)
 

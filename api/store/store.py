@@ -14,6 +14,7 @@ __all__ = [
     "Claim",
     "Document",
     "DocumentKind",
+    "DocumentList",
     "Entry",
     "Finished",
     "NewSearch",
@@ -21,6 +22,7 @@ __all__ = [
     "QueueCounts",
     "Search",
     "SearchFailure",
+    "SearchList",
     "SearchState",
     "Store",
 ]
@@ -119,10 +121,27 @@ class Finished(NamedTuple):
 
 
 class QueueCounts(NamedTuple):
-    """Searches that are not done."""
+    """Searches that are not done, and those whose rows are damaged as far as is known."""
 
     waiting: int
     running: int
+    damaged: int
+
+
+class SearchList(NamedTuple):
+    """A part of the list of searches; ``next_after``: where the next part begins, None at the end."""
+
+    searches: tuple[Search, ...]
+    damaged: tuple[str, ...]  # rows that hold what the service did not write
+    next_after: Position | None
+
+
+class DocumentList(NamedTuple):
+    """A part of a list of documents; ``next_after``: where the next part begins, None at the end."""
+
+    entries: tuple[Entry, ...]
+    damaged: tuple[str, ...]
+    next_after: Position | None
 
 
 class Store(Protocol):
@@ -134,7 +153,7 @@ class Store(Protocol):
     def get(self, kind: DocumentKind, document_id: str) -> bytes | None:
         """The bytes that were put, checked against their hash."""
 
-    def list_documents(self, kind: DocumentKind, *, after: Position | None, size: int) -> tuple[Entry, ...]:
+    def list_documents(self, kind: DocumentKind, *, after: Position | None, size: int) -> DocumentList:
         """At most ``size`` entries, new to old, that follow ``after``."""
 
     def accept(self, new: NewSearch, *, most_waiting: int) -> Accepted:
@@ -145,7 +164,7 @@ class Store(Protocol):
 
     def search(self, search_id: str) -> Search | None: ...
 
-    def list_searches(self, *, after: Position | None, size: int) -> tuple[Search, ...]: ...
+    def list_searches(self, *, after: Position | None, size: int) -> SearchList: ...
 
     def cancel(self, search_id: str) -> Search | None:
         """A search that is done stays as it is."""

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from planner.errors import ContractError, Fault
 from planner.problem.contract import Contract
-from planner.problem.faults import contract_faults
+from planner.problem.faults import contract_faults, json_type
 from planner.problem.limits import length_fault
 from planner.problem.strict_json import MOST_DEPTH, MOST_KEYS, check_json
 
@@ -40,17 +40,13 @@ _SCHEMA_TEXT = re.compile(r"[a-z]{1,20}/[0-9]{1,6}|no schema")  # anything else 
 
 def _check_schema(value: object, kind: type[Contract]) -> None:
     if not isinstance(value, dict):
-        raise ContractError((Fault("type", "", f"found {_json_type(value)}, expected an object"),))
+        raise ContractError((Fault("type", "", f"found {json_type(value)}, expected an object"),))
     field = kind.model_fields.get("schema_version")
     if field is None:
         return
     (expected,) = field.annotation.__args__  # type: ignore[union-attr]  # Literal["plan/1"]
     if value.get("schema") != expected:
         found = value.get("schema", "no schema")
-        said = found if isinstance(found, str) and _SCHEMA_TEXT.fullmatch(found) else "another"
+        known = isinstance(found, str) and _SCHEMA_TEXT.fullmatch(found)
+        said = found if known else "another text" if isinstance(found, str) else json_type(found)
         raise ContractError((Fault("schema", "/schema", f"found {said}, supported: {expected}"),))
-
-
-def _json_type(value: object) -> str:
-    names: list[tuple[type, str]] = [(bool, "a boolean"), (str, "a string"), (list, "an array")]
-    return next((name for kind, name in names if isinstance(value, kind)), "null" if value is None else "a number")

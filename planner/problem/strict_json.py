@@ -58,7 +58,7 @@ def _decoded(data: bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        message = f"not UTF-8 at byte {error.start}"
+        message = f"found bytes that are not UTF-8 at byte {error.start}, expected UTF-8"
         raise JsonError((Fault("encoding", "", message),)) from None
 
 
@@ -81,22 +81,26 @@ class _Refusals:
 
     def pairs(self, pairs: list[tuple[str, object]]) -> object:
         if len(pairs) > MOST_KEYS:
-            return self._refuse("too_many_items", f"an object with {len(pairs)} keys, expected at most {MOST_KEYS}")
+            return self._refuse(
+                "too_many_items", f"found an object with {len(pairs)} keys, expected at most {MOST_KEYS}"
+            )
         result = dict(pairs)
-        return result if len(result) == len(pairs) else self._refuse("duplicate_key", "an object with a key twice")
+        if len(result) == len(pairs):
+            return result
+        return self._refuse("duplicate_key", "found a key twice in this object, expected each key once")
 
     def whole(self, digits: str) -> object:
         if len(digits) > 17 or abs(int(digits)) > LARGEST_INTEGER:
-            text = f"a whole number of {len(digits.lstrip('-'))} digits"
+            text = f"found a whole number of {len(digits.lstrip('-'))} digits"
             return self._refuse("range", f"{text}, expected at most {LARGEST_INTEGER} (2^53-1)")
         return int(digits)
 
     def real(self, digits: str) -> object:
         value = float(digits)
         if math.isinf(value):
-            return self._refuse("not_finite", "a number too large to be finite")
+            return self._refuse("not_finite", "found a number too large to be finite, expected a finite number")
         if abs(value) > LARGEST_INTEGER:
-            return self._refuse("range", f"a number beyond {LARGEST_INTEGER} (2^53-1)")
+            return self._refuse("range", f"found a larger number, expected at most {LARGEST_INTEGER} (2^53-1)")
         return value
 
     def constant(self, name: str) -> object:
@@ -126,7 +130,9 @@ def _refused(value: object, location: tuple[str | int, ...]) -> Iterator[_Found]
 
 
 def _depth_error() -> JsonError:
-    return JsonError((Fault("json_depth", "", f"nested deeper than {MOST_DEPTH} levels"),))
+    return JsonError(
+        (Fault("json_depth", "", f"found more than {MOST_DEPTH} levels of nesting, expected at most {MOST_DEPTH}"),)
+    )
 
 
 def _check_depth(value: object) -> None:
@@ -148,20 +154,28 @@ def _children(value: object) -> list[object]:
 
 
 def _check_unicode(value: object) -> None:
-    waiting = [value]
+    waiting = [_Text((), value)]
     while waiting:
-        item = waiting.pop()
+        location, item = waiting.pop()
         if isinstance(item, str):
-            _check_text(item)
+            _check_text(item, location)
         elif isinstance(item, list):
-            waiting.extend(item)
+            waiting.extend(_Text((*location, number), child) for number, child in enumerate(item))
         elif isinstance(item, dict):
-            waiting.extend(item.keys())
-            waiting.extend(item.values())
+            waiting.extend(_Text(location, key) for key in item)
+            waiting.extend(_Text((*location, key), child) for key, child in item.items())
 
 
-def _check_text(text: str) -> None:
+class _Text(NamedTuple):
+    """A value that may hold text, and where it stands."""
+
+    location: tuple[str | int, ...]
+    value: object
+
+
+def _check_text(text: str, location: tuple[str | int, ...]) -> None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        raise ContractError((Fault("unicode", "", "a string with a lone surrogate"),)) from None
+        message = "found half of a surrogate pair in a text, expected whole characters"
+        raise ContractError((Fault("unicode", pointer_text(location), message),)) from None

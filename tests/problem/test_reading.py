@@ -66,11 +66,11 @@ def test_a_document_is_an_object(value: bytes) -> None:
         (edited(WORKLOAD, "/global_batch_size", 0), "expected at least 1"),
         (edited(WORKLOAD, "/global_batch_size", 2**20 + 1), "expected at most 1048576"),
         (edited(WORKLOAD, "/precision", "x"), "expected 'fp32', 'bf16' or 'fp16'"),
-        (edited(WORKLOAD, "/global_batch_size", "1"), "expected a whole number"),
+        (edited(WORKLOAD, "/global_batch_size", "1"), "found a string, expected a whole number"),
         (edited(WORKLOAD, "/precisions", "x"), "unknown field"),
         (edited(WORKLOAD, "/Precision", "x"), "unknown field; field names are lower case with underscores"),
         (edited(WORKLOAD, "/schema", "plan/999"), "found plan/999, supported: workload/1"),
-        (edited(WORKLOAD, "/schema", "<script>"), "found another, supported: workload/1"),
+        (edited(WORKLOAD, "/schema", "<script>"), "found another text, supported: workload/1"),
     ],
 )
 def test_messages_as_a_person_reads_them(change: dict[str, object], message: str) -> None:
@@ -79,8 +79,8 @@ def test_messages_as_a_person_reads_them(change: dict[str, object], message: str
 
 def test_no_message_names_a_class_of_ours() -> None:
     nested = edited(CLUSTER, "/node_groups/0", 7)
-    assert refusal(nested, Cluster).message == "expected an object"
-    assert refusal(edited(CLUSTER, "/node_groups", {}), Cluster).message == "expected an array"
+    assert refusal(nested, Cluster).message == "found a whole number, expected an object"
+    assert refusal(edited(CLUSTER, "/node_groups", {}), Cluster).message == "found an object, expected an array"
 
 
 MARK = "zq" * 20

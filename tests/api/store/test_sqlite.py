@@ -118,7 +118,7 @@ def test_the_oldest_search_is_claimed_once(store: SqliteStore) -> None:
     ids = [queue(store, number) for number in range(3)]
     assert [claim(store).search_id for _ in ids] == ids
     assert store.claim() is None
-    assert store.counts() == (0, 3)
+    assert store.counts() == (0, 3, 0)
 
 
 def test_a_published_answer_is_found_by_its_request(store: SqliteStore) -> None:
