@@ -34,6 +34,7 @@ class StageOption:
     most_in_flight: Integers
     layer_ns: Integers  # of each layer alone, without a border: for lower bounds
     layer_state_bytes: Integers  # of each layer, on each device of the stage: for lower bounds
+    reduction_ns: Integers | None = None  # sum of gradients over routes, after the last backward; the largest counts
 
 
 @dataclass(frozen=True, eq=False)

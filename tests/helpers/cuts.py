@@ -12,7 +12,16 @@ import numpy as np
 
 from planner.search.partition import PartitionProblem, Pick, StageOption
 
-__all__ = ["INSTANCES", "Instance", "brute_force_cuts", "brute_force_step", "random_instance", "without_limits"]
+__all__ = [
+    "INSTANCES",
+    "Instance",
+    "brute_force_cuts",
+    "brute_force_step",
+    "random_instance",
+    "with_counts",
+    "with_reductions",
+    "without_limits",
+]
 
 KINDS = ("fast", "slow")
 _PLENTY = 10**6
@@ -181,11 +190,13 @@ def _fits(problem: PartitionProblem, picks: tuple[Pick, ...]) -> bool:
 
 
 def brute_force_step(problem: PartitionProblem) -> int | None:
-    """The least (m-1) x largest + sum over every legal cut; None where there is none."""
+    """The least (m-1) x largest + sum + largest reduction over every legal cut; None where there is none."""
     best: int | None = None
     for picks in brute_force_cuts(problem):
         times = [int(problem.options[p.option].time_ns[p.first_layer, p.end_layer]) for p in picks]
-        value = (problem.num_micro_batches - 1) * max(times) + sum(times)
+        tables = [(problem.options[p.option].reduction_ns, p) for p in picks]
+        reductions = [0 if table is None else int(table[p.first_layer, p.end_layer]) for table, p in tables]
+        value = (problem.num_micro_batches - 1) * max(times) + sum(times) + max(reductions)
         best = value if best is None else min(best, value)
     return best
 
@@ -194,6 +205,23 @@ def without_limits(problem: PartitionProblem) -> PartitionProblem:
     """The same problem with memory for everything."""
     options = tuple(
         dataclasses.replace(option, most_in_flight=np.full_like(option.most_in_flight, _PLENTY))
+        for option in problem.options
+    )
+    return dataclasses.replace(problem, options=options)
+
+
+def with_counts(problem: PartitionProblem, counts: tuple[int, ...]) -> PartitionProblem:
+    """The same problem on fewer devices."""
+    return dataclasses.replace(problem, counts=counts)
+
+
+def with_reductions(problem: PartitionProblem, source: random.Random) -> PartitionProblem:
+    """The same problem with a sum of gradients behind every stage, which grows with its layers."""
+    sizes = [source.randint(0, 20) for _ in range(problem.num_layers)]
+    before = np.concatenate([[0], np.cumsum(sizes)])
+    spans = np.maximum(before[None, :] - before[:-1, None], 0)
+    options = tuple(
+        dataclasses.replace(option, reduction_ns=-(-spans // source.choice([option.size, 1])))
         for option in problem.options
     )
     return dataclasses.replace(problem, options=options)

@@ -1,0 +1,1 @@
+"""Certified cuts of long chains on many devices of several kinds."""
