@@ -13,7 +13,7 @@ import numpy as np
 from planner.search.chains.chain import Chain, Limits
 from planner.search.chains.compiled import quickest_rows
 from planner.search.chains.prices import fluid_ns
-from planner.search.chains.tables import Tables, fill_tables, table_work
+from planner.search.chains.tables import fill_tables, table_work
 from planner.search.partition import NO_PLAN, Cut, Integers
 
 __all__ = ["ElasticSteps", "elastic_steps", "grid_between"]
@@ -41,9 +41,17 @@ class ElasticSteps:
         """A table at this bottleneck holds the cut."""
         return int(self.limits_ns[self._place(counts)])
 
+    def cut(self, counts: Sequence[int]) -> Cut | None:
+        """With at most ``counts`` devices, from one table at its bottleneck; None: nothing fits."""
+        limits = Limits(self.limit_ns(counts), 0)
+        tables = fill_tables(self.chain, limits, quickest_rows(table_work(self.chain, limits)))
+        return tables.best_cut(self._grains(counts))
+
+    def _grains(self, counts: Sequence[int]) -> list[int]:
+        return [count // grain for count, grain in zip(counts, self.chain.grains, strict=True)]
+
     def _place(self, counts: Sequence[int]) -> int:
-        grains = [count // grain for count, grain in zip(counts, self.chain.grains, strict=True)]
-        held = [min(count, most) for count, most in zip(grains, self.chain.counts, strict=True)]
+        held = [min(count, most) for count, most in zip(self._grains(counts), self.chain.counts, strict=True)]
         return sum(count * stride for count, stride in zip(held, self.chain.strides, strict=True))
 
 
@@ -74,9 +82,3 @@ def grid_between(low_ns: int, high_ns: int, ratio: float) -> tuple[int, ...]:
     while found[-1] < high_ns:
         found.append(min(high_ns, max(found[-1] + 1, int(found[-1] * ratio))))
     return tuple(found)
-
-
-def cut_at(tables: Tables, counts: Sequence[int]) -> Cut | None:
-    """The cut of a sub-cluster, from the table of its bottleneck."""
-    grains = [count // grain for count, grain in zip(counts, tables.chain.grains, strict=True)]
-    return tables.best_cut(grains)
