@@ -22,11 +22,16 @@ def read_text() -> torch.Tensor:
     return torch.frombuffer(found[:_TEXT_BYTES], dtype=torch.uint8)
 
 
-def batches(*, steps: int, samples: int, tokens: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """``steps`` global batches: inputs and next bytes [samples, tokens], from places drawn with a fixed seed."""
+def batches(*, steps: int, samples: int, tokens: int, seen: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """``steps`` global batches: inputs and next bytes [samples, tokens], from places drawn with a fixed seed.
+
+    The first ``seen`` samples are left out, as after a restart; the others come as they would have.
+    """
     text = read_text()
     generator = torch.Generator().manual_seed(_SEED)
-    for _ in range(steps):
+    for step in range(steps):
         starts = torch.randint(len(text) - tokens - 1, (samples,), generator=generator)
+        if step * samples < seen:
+            continue
         windows = torch.stack([text[start : start + tokens + 1] for start in starts.tolist()]).long()
         yield windows[:, :-1], windows[:, 1:]

@@ -12,7 +12,7 @@ def main() -> None:
     model = build_model()
     executor = Executor(current_plan(), model, loss_sum, count_tokens, make_optimizer)
     results = []
-    for inputs, labels in batches(steps=settings.steps, samples=SAMPLES, tokens=TOKENS):
+    for inputs, labels in batches(steps=settings.steps, samples=SAMPLES, tokens=TOKENS, seen=executor.progress.samples):
         results.append(executor.step((inputs, labels)))
     settings.write(results)
 

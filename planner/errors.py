@@ -12,7 +12,8 @@ PlannerError                     code, message, pointer (JSON pointer or place),
 ├── SolverError                  a solver child ended without an answer: solver_crash, out_of_memory, no_plan_in_time
 ├── ExecutorError                a step cannot run or did not finish
 │   ├── HandshakeError           ranks, plan, model or shapes disagree before step 0
-│   └── PeerLostError            another rank failed; names its instruction
+│   ├── PeerLostError            another rank failed; names its instruction
+│   └── CheckpointError          a checkpoint that cannot be written, or is not one that this run may load
 ├── ModelError                   a model that cannot be cut into layers
 ├── DeviceError                  device missing, busy or locked
 ├── OutputError                  an output cannot be written
@@ -25,6 +26,7 @@ PlannerError                     code, message, pointer (JSON pointer or place),
 from typing import NamedTuple
 
 __all__ = [
+    "CheckpointError",
     "ContractError",
     "DeviceError",
     "DocumentError",
@@ -139,6 +141,10 @@ class HandshakeError(ExecutorError):
 
 class PeerLostError(ExecutorError):
     """Another rank failed; the message names its instruction."""
+
+
+class CheckpointError(ExecutorError):
+    """A checkpoint that cannot be written, or is not one that this run may load; older ones are as they were."""
 
 
 class ModelError(PlannerError):

@@ -2,12 +2,15 @@
 
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from planner.cli.options import JsonOption
 from planner.errors import ExecutorError, PlannerError
+
+if TYPE_CHECKING:
+    from planner.executor.current import CheckpointWish
 
 __all__ = ["CONTEXT_SETTINGS", "run"]
 
@@ -23,6 +26,18 @@ def run(
         str | None, typer.Option("--digest", metavar="HEX", help="The plan must have this digest.")
     ] = None,
     emulate: Annotated[bool, typer.Option("--emulate", help="Run a plan for other devices all the same.")] = False,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", metavar="DIR", help="Checkpoints of the script's executor.")
+    ] = None,
+    save_every: Annotated[
+        int | None, typer.Option("--save-every", metavar="N", min=1, help="Save after every N steps.")
+    ] = None,
+    keep: Annotated[
+        int | None, typer.Option("--keep", metavar="N", min=1, help="Of all checkpoints the newest N.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the newest complete checkpoint, if any.")
+    ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Run SCRIPT with the plan at hand; the arguments after SCRIPT are the script's own.
@@ -32,19 +47,42 @@ def run(
     from planner.cli.extras import require_extra
     from planner.cli.files import read_bytes, read_plan, require_digest
 
+    wish = _checkpoint_wish(checkpoint, save_every=save_every, keep=keep, resume=resume)
     plan = read_plan(plan_file)
     if digest is not None:
         require_digest(plan_file, plan, digest)
     read_bytes(script)
     require_extra("torch", "torch")
-    _run(plan_file, script, context.args, digest=plan.digest, emulate=emulate)
+    _run(plan_file, script, context.args, digest=plan.digest, emulate=emulate, checkpoints=wish)
 
 
-def _run(plan_file: Path, script: Path, arguments: list[str], *, digest: str, emulate: bool) -> None:
-    from planner.executor.launch import run_script
+def _checkpoint_wish(
+    folder: Path | None, *, save_every: int | None, keep: int | None, resume: bool
+) -> "CheckpointWish | None":
+    from planner.executor.current import CheckpointWish
+
+    if folder is None:
+        if save_every is not None or keep is not None or resume:
+            raise typer.BadParameter("--save-every, --keep and --resume need --checkpoint DIR")
+        return None
+    if save_every is None and not resume:
+        raise typer.BadParameter("--checkpoint needs --save-every N, --resume or both")
+    return CheckpointWish(folder, save_every, keep, resume)
+
+
+def _run(
+    plan_file: Path,
+    script: Path,
+    arguments: list[str],
+    *,
+    digest: str,
+    emulate: bool,
+    checkpoints: "CheckpointWish | None",
+) -> None:
+    from planner.executor.launch import RunWish, run_script
 
     try:
-        run_script(plan_file, script, arguments, digest=digest, emulate=emulate)
+        run_script(plan_file, script, arguments, wish=RunWish(digest, emulate, checkpoints))
     except PlannerError:
         raise
     except Exception as error:

@@ -17,8 +17,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from planner.errors import ExecutorError, PeerLostError, PlannerError
+from planner.errors import CheckpointError, ExecutorError, PeerLostError, PlannerError
 from planner.executor.batch import check_batch
+from planner.executor.checkpoints.keeper import make_keeper
+from planner.executor.checkpoints.load import HALF_LOADED
+from planner.executor.checkpoints.rank_state import Progress
 from planner.executor.current import emulation_asked
 from planner.executor.facts import Wish
 from planner.executor.guard import Guard
@@ -42,6 +45,7 @@ _LEAST_LIMIT_SECONDS = 60.0
 _FIRST_LIMIT_SECONDS = 600.0  # nothing measured yet
 _LIMIT_FACTOR = 10
 _KEPT_STEPS = 50
+_FILES_LIMIT_SECONDS = 3600.0  # to save or load a checkpoint
 
 _numbers: Counter[str] = Counter()  # executors of this process by group: all its ranks make them in the same order
 
@@ -94,6 +98,13 @@ class Executor:
         self._durations: deque[float] = deque(maxlen=_KEPT_STEPS)
         self._measurement: Measurement | None = None
         self._broken: str | None = None
+        self._keeper = make_keeper(plan, self._team, self._ready)
+        self._keeper.resume_where_asked(self.load)
+
+    @property
+    def progress(self) -> Progress:
+        """Steps done and samples seen, also before a restart: where the data goes on."""
+        return self._keeper.progress
 
     @property
     def optimizer(self) -> Optimizer:
@@ -123,6 +134,8 @@ class Executor:
             self._durations.append(time.monotonic() - started)
             self._measurement = recorder.end()
         outcome = self._outcome()
+        self._keeper.progress = self.progress.after(len(batch[0]))
+        self._keeper.save_when_due(self.save)
         return StepResult(*outcome, self._measurement)
 
     def evaluate(self, batch: tuple[Tensor, Tensor]) -> float:
@@ -147,6 +160,22 @@ class Executor:
         self._require_whole()
         self._collect()
         save_tensors(Path(path), self._ready.saved, self._ready.tensors, team=self._team)
+
+    def save(self, directory: str | Path, *, keep: int | None = None) -> Path:
+        """A checkpoint in ``directory``, complete or not there at all; of all in it the newest ``keep`` stay.
+
+        Every rank calls it between two steps. Raises ``CheckpointError`` on all ranks; the run may go on.
+        """
+        with self._files(f"SAVE into {directory}"):
+            return self._keeper.save(Path(directory), keep=keep)
+
+    def load(self, directory: str | Path) -> Path:
+        """Go on from the checkpoint ``directory``, or the newest complete one in it, whatever plan it was saved under.
+
+        Every rank calls it between two steps. Raises ``CheckpointError`` on all ranks, nothing is changed then.
+        """
+        with self._files(f"LOAD from {directory}"):
+            return self._keeper.load(Path(directory))
 
     def close(self) -> None:
         """Nothing runs afterwards; the process group stays the caller's."""
@@ -178,8 +207,27 @@ class Executor:
             self._guard.report(error, final=False)
             self._guard.end()
             raise
+        with self._watched():
+            yield
+
+    @contextmanager
+    def _files(self, text: str) -> Iterator[None]:
+        """Save or load, known to the other ranks as ``text``."""
+        self._require_whole()
+        self._collect()
+        self._guard.begin((text,), limit_seconds=_FILES_LIMIT_SECONDS)
+        with self._watched():
+            yield
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Every failure is made known to the other ranks, unless all of them have it already."""
         try:
             yield
+        except CheckpointError as error:
+            if error.code == HALF_LOADED:
+                self._broken = "a checkpoint was loaded in part"
+            raise
         except ConnectionLostError as error:
             self._broken = "a rank was lost"
             suspect, owed = self._other_end(error)

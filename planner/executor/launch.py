@@ -16,13 +16,13 @@ import torch
 import torch.distributed as dist
 
 from planner.errors import HandshakeError
-from planner.executor.current import set_current_plan
+from planner.executor.current import CheckpointWish, set_current_plan
 from planner.executor.handshake import Handshake
 from planner.executor.loading import load_plan
 from planner.executor.team import make_team
 from planner.plan.plan import Plan
 
-__all__ = ["LaunchSettings", "launch_settings", "run_script"]
+__all__ = ["LaunchSettings", "RunWish", "launch_settings", "run_script"]
 
 _GROUP_TIMEOUT = timedelta(minutes=30)
 
@@ -37,6 +37,15 @@ class LaunchSettings:
     under_torchrun: bool
 
 
+@dataclass(frozen=True)
+class RunWish:
+    """``digest``: the plan's; ``emulate``: executors may run a plan for other devices; ``checkpoints``: of them."""
+
+    digest: str | None = None
+    emulate: bool = False
+    checkpoints: CheckpointWish | None = None
+
+
 def launch_settings(environment: Mapping[str, str]) -> LaunchSettings:
     return LaunchSettings(
         rank=int(environment.get("RANK", "0")),
@@ -46,21 +55,12 @@ def launch_settings(environment: Mapping[str, str]) -> LaunchSettings:
     )
 
 
-def run_script(
-    plan_path: str | Path,
-    script: str | Path,
-    args: Sequence[str],
-    *,
-    digest: str | None = None,
-    emulate: bool = False,
-) -> None:
+def run_script(plan_path: str | Path, script: str | Path, args: Sequence[str], *, wish: RunWish = RunWish()) -> None:
     """Run ``script`` as ``__main__`` on this rank; its errors are the caller's.
-
-    ``emulate``: its executors may run a plan for other devices.
 
     Raises ``PlanError`` or ``HandshakeError`` before the script runs where plan, world size or digests do not fit.
     """
-    plan = load_plan(plan_path, digest)
+    plan = load_plan(plan_path, wish.digest)
     settings = launch_settings(os.environ)
     if settings.world_size != plan.num_ranks:
         raise HandshakeError(
@@ -72,7 +72,7 @@ def run_script(
     if settings.under_torchrun:
         _join(settings, plan)
     try:
-        set_current_plan(plan, emulate=emulate)
+        set_current_plan(plan, emulate=wish.emulate, checkpoints=wish.checkpoints)
         _run(Path(script), args)
     finally:
         set_current_plan(None)

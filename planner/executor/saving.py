@@ -1,15 +1,13 @@
 """All weights in one safetensors file under the unsplit model's own names, whole or not at all.
 
 Rank 0 writes; every other tensor comes from its first holder when its turn comes, so that no rank holds the whole
-model for it. The format is written by hand for that reason (https://huggingface.co/docs/safetensors, format section):
-8 bytes length of the header, the header as JSON, then the tensors in the order of their offsets.
+model for it.
 """
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -17,22 +15,10 @@ from torch import Tensor
 
 from planner.errors import OutputError
 from planner.executor.team import Team
+from planner.executor.tensor_file import TensorEntry, write_tensors
 from planner.executor.weights import Weight
 
-__all__ = ["SavedTensor", "save_tensors"]
-
-_TYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
+__all__ = ["SavedTensor", "save_tensors", "sync_folder"]
 
 
 class SavedTensor(NamedTuple):
@@ -40,10 +26,6 @@ class SavedTensor(NamedTuple):
 
     name: str
     weight: Weight
-
-    @property
-    def num_bytes(self) -> int:
-        return torch.Size(self.weight.shape).numel() * self.weight.dtype.itemsize
 
 
 def save_tensors(path: Path, tensors: tuple[SavedTensor, ...], own: Mapping[str, Tensor], *, team: Team) -> None:
@@ -69,19 +51,20 @@ def _collected(tensors: tuple[SavedTensor, ...], own: Mapping[str, Tensor], team
         else:
             tensor = torch.empty(weight.shape, dtype=weight.dtype, device=team.device)
             dist.recv(tensor, team.global_ranks[weight.owner], group=team.group)
-        yield tensor.cpu().contiguous()
+        yield tensor
 
 
 def _write(path: Path, tensors: tuple[SavedTensor, ...], values: Iterator[Tensor]) -> str:
     """What went wrong, or nothing; the other ranks' tensors are taken in any case."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    entries = [TensorEntry(saved.name, saved.weight.shape, saved.weight.dtype) for saved in tensors]
     try:
         with draft.open("wb") as file:
-            _write_all(file, tensors, values)
+            write_tensors(file, entries, values)
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         for _ in values:
             pass
@@ -90,25 +73,8 @@ def _write(path: Path, tensors: tuple[SavedTensor, ...], values: Iterator[Tensor
     return ""
 
 
-def _write_all(file: BinaryIO, tensors: tuple[SavedTensor, ...], values: Iterator[Tensor]) -> None:
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    begin = 0
-    for saved in tensors:
-        end = begin + saved.num_bytes
-        header[saved.name] = {
-            "dtype": _TYPES[saved.weight.dtype],
-            "shape": list(saved.weight.shape),
-            "data_offsets": [begin, end],
-        }
-        begin = end
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    file.write(len(text).to_bytes(8, "little") + text)
-    for tensor in values:
-        file.write(tensor.reshape(-1).view(torch.uint8).numpy().data)
-
-
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """What was created, renamed or removed in ``folder`` outlives a power cut."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
