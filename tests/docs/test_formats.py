@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from planner.executor.checkpoints.manifest import Manifest
 from planner.plan.schema import DOCUMENTS
 from planner.problem.contract import Contract
 from planner.problem.options import Constraints
@@ -13,7 +14,7 @@ from planner.problem.reading import read_document
 from planner.simulate.run_record import RunRecord
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-KINDS: dict[str, type[Contract]] = {**DOCUMENTS, "run/1": RunRecord}
+KINDS: dict[str, type[Contract]] = {**DOCUMENTS, "run/1": RunRecord, "checkpoint/1": Manifest}
 _BLOCK = re.compile(r"```json\n(.*?)```", re.DOTALL)  # also inside a list
 
 
