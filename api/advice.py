@@ -3,6 +3,7 @@
 from planner.plan.answer import Reason
 from planner.problem.cluster import Cluster, Tier
 from planner.problem.profile import ModelProfile, Statistics
+from planner.units import counted
 
 __all__ = ["cluster_warnings", "profile_warnings", "request_warnings"]
 
@@ -19,7 +20,8 @@ def profile_warnings(profile: ModelProfile) -> tuple[Reason, ...]:
     noisy = tuple(number for number in range(len(profile.layers)) if _noisy(profile, number))
     if not noisy:
         return ()
-    message = f"the times of {len(noisy)} layers spread by more than their median, or their points are marked noisy"
+    found = f"the times of {counted(len(noisy), 'layer')} spread by more than their median"
+    message = f"{found}, or their points are marked noisy"
     return (Reason(code="noisy_profile", message=message, layer=noisy[0], device_kind=profile.device.kind),)
 
 

@@ -8,6 +8,7 @@ __all__ = [
     "NS_PER_SECOND",
     "NS_PER_US",
     "bytes_text",
+    "counted",
     "parse_bytes",
     "parse_duration_ns",
     "time_text",
@@ -56,14 +57,19 @@ def bytes_text(num_bytes: int) -> str:
     return f"{num_bytes} B"
 
 
+def counted(number: int, word: str) -> str:
+    """``1 node``, ``2 nodes``, ``2 batches``."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}{'es' if word.endswith(('ch', 's', 'x')) else 's'}"
+
+
 def _four_digits(value: float) -> str:
     """Four significant digits, whole numbers without an exponent."""
     return f"{value:.4g}" if abs(value) < 9_999.5 else f"{value:.0f}"
 
 
 def parse_duration_ns(text: str) -> int:
-    """``10s``, ``250ms``, ``2min`` or bare seconds -> whole nanoseconds. Raises ``ValueError``."""
-    return _parse(text, _DURATIONS_NS, bare="s")
+    """``10s``, ``250ms``, ``2min`` -> whole nanoseconds; a number alone could be anything. Raises ``ValueError``."""
+    return _parse(text, _DURATIONS_NS, bare="")
 
 
 def parse_bytes(text: str) -> int:

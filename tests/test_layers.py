@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 ROOT_PACKAGES = ("planner", "api", "profiles")
 
 LEVELS = {
+    "planner.__main__": 7,
     "planner.cli": 6,
     "api": 5,
     "profiles": 5,

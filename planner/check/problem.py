@@ -13,7 +13,7 @@ from planner.problem.problem import Problem
 from planner.problem.profile import ModelProfile
 from planner.simulate.simulate import simulate
 from planner.simulate.timeline import Timeline
-from planner.units import bytes_text
+from planner.units import bytes_text, counted
 
 __all__ = ["check_against"]
 
@@ -71,7 +71,7 @@ def _is_this_model(plan: Plan, problem: Problem) -> _Found:
         text = f"the plan is for model {plan.graph.model[:12]}, the profiles for {model.fingerprint[:12]}"
         return Fault("model_mismatch", "/graph/model", text)
     if plan.graph.num_layers != problem.num_layers:
-        text = f"the plan has {plan.graph.num_layers} layers, the profiles {problem.num_layers}"
+        text = f"the plan has {counted(plan.graph.num_layers, 'layer')}, the profiles {problem.num_layers}"
         return Fault("model_mismatch", "/graph/num_layers", text)
     if plan.graph.reads != model.reads:
         return Fault("model_mismatch", "/graph/reads", "the plan's layers read other layers than the profiles say")
@@ -99,7 +99,7 @@ def _nodes_exist(plan: Plan, problem: Problem) -> _Found:
             return Fault("unknown_node", f"/nodes/{number}", text)
         used[group.name] += 1
         if node.num_ranks > group.ranks_per_node or used[group.name] > group.num_nodes:
-            text = f"node group {group.name!r} has {group.num_nodes} nodes of {group.ranks_per_node} ranks"
+            text = f"node group {group.name!r} has {counted(group.num_nodes, 'node')} of {group.ranks_per_node} ranks"
             return Fault("too_many_ranks", f"/nodes/{number}", f"node {number} is one too many or too large: {text}")
     return None
 
@@ -107,7 +107,7 @@ def _nodes_exist(plan: Plan, problem: Problem) -> _Found:
 def _does_the_work(plan: Plan, problem: Problem) -> _Found:
     samples = sum(batch.samples for batch in plan.micro_batches)
     if samples != problem.workload.global_batch_size:
-        text = f"micro-batches hold {samples} samples, expected {problem.workload.global_batch_size}"
+        text = f"micro-batches hold {counted(samples, 'sample')}, expected {problem.workload.global_batch_size}"
         return Fault("global_batch", "/micro_batches", text)
     for number, batch in enumerate(plan.micro_batches):
         if batch.cuts[-1] != problem.workload.sequence_length:

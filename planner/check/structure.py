@@ -15,6 +15,7 @@ from planner.plan.pieces import staleness
 from planner.plan.plan import Plan
 from planner.problem.reading import read_document
 from planner.schedules.lower import Compute, LoweredPlan, Receive, Send, Sum, lower
+from planner.units import counted
 
 __all__ = ["check_document", "check_lowered", "check_plan", "require_legal"]
 
@@ -70,7 +71,9 @@ def _stale(facts: Facts) -> list[Fault]:
     most = max(facts.staleness)
     if most == 0:
         return []
-    message = f"stage {facts.staleness.index(most)} works with weights up to {most} updates old: results change"
+    message = (
+        f"stage {facts.staleness.index(most)} works with weights up to {counted(most, 'update')} old: results change"
+    )
     return [Fault("staleness", f"/stages/{facts.staleness.index(most)}", message)]
 
 

@@ -1,7 +1,8 @@
 """A timeline drawn with characters: one line a group, time from left to right.
 
 An instruction fills the cells that it covers: its operation and number, then dashes (``F12---``), and its slice where
-its micro-batch has several (``F12.1-``). Of a group with several stages every second one has small letters (``f12--``).
+its micro-batch has several (``F12.1-``). Of a group with two stages the second has small letters (``f12--``); with more
+stages the number of the stage stands first (``3F12-``), as in a plan.
 A cell that no instruction covers for its larger part is a dot. Where instructions are shorter than a cell, the one that
 covers most of it is shown.
 """
@@ -64,17 +65,18 @@ def _cells(events: Sequence[Event], columns: int, step_ns: int) -> list[_Cell]:
 
 
 def _labels(events: Sequence[Event], owners: Sequence[int | None]) -> dict[int, str]:
-    """Of each event that is seen: its letter, small for every second stage of the group, and its number if it fits."""
-    order = {stage: place for place, stage in enumerate(sorted({event.instruction.stage for event in events}))}
+    """Of each event that is seen: operation and, as far as they fit whole, its stage and number; F1 is not F12."""
+    stages = sorted({event.instruction.stage for event in events})
     sliced = {event.instruction.number for event in events if event.instruction.slice}
     labels = {}
     for owner, room in Counter(owners).items():
         if owner is not None:
             operation, stage, number, part = events[owner].instruction
-            letter = operation.lower() if order[stage] % 2 else operation
-            texts = (f"{number}.{part}", str(number)) if number in sliced else (str(number),)
-            # whole or not at all: F1 is not the beginning of F12
-            labels[owner] = letter + next((text for text in texts if len(text) < room), "")
+            letter = operation.lower() if len(stages) == 2 and stage == stages[1] else operation
+            name = f"{stage}{letter}" if len(stages) > 2 else letter
+            texts = [f"{name}{number}.{part}"] if number in sliced else []
+            texts += [f"{name}{number}", name]
+            labels[owner] = next((text for text in texts if len(text) <= room), letter)
     return labels
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "SETTINGS",
     "UNEXPECTED",
     "InputFileError",
+    "InterruptedCommandError",
     "RefusedFileError",
     "exit_code",
 ]
@@ -45,6 +46,10 @@ SETTINGS = 78
 INTERRUPTED = 130
 
 
+class InterruptedCommandError(PlannerError):
+    """The user pressed Ctrl-C."""
+
+
 class InputFileError(PlannerError):
     """An input file cannot be read: missing, no regular file, too large."""
 
@@ -54,6 +59,7 @@ class RefusedFileError(DocumentError):
 
 
 _CODES: tuple[tuple[type[PlannerError], int], ...] = (  # the first class that fits counts
+    (InterruptedCommandError, INTERRUPTED),
     (RefusedFileError, REFUSED),
     (PlanError, REFUSED),
     (DocumentError, INVALID),

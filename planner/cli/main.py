@@ -7,21 +7,34 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from planner import __version__
 from planner.cli import check, cluster, profile, run, schedule, schema, search, serve, show, simulate, verify
-from planner.cli.exit_codes import DONE, INVALID, UNEXPECTED, exit_code
+from planner.cli.exit_codes import DONE, INVALID, UNEXPECTED, InterruptedCommandError, exit_code
 from planner.cli.talk import error_lines, json_error, say
 from planner.errors import Fault, PlannerError
 
 __all__ = ["app", "main", "run_command"]
 
+
+class _Commands(TyperGroup):
+    """Ctrl-C in any command is an error of ours with a line of its own; typer would end without a word."""
+
+    def invoke(self, ctx: Any) -> Any:  # typer keeps its Context type to itself
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise InterruptedCommandError("stopped by Ctrl-C before it was done", code="interrupted") from None
+
+
 app = typer.Typer(
     name="planner",
+    cls=_Commands,
     help="Find, check, simulate and run parallel training plans.",
     no_args_is_help=True,
     add_completion=False,

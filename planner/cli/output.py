@@ -27,6 +27,7 @@ __all__ = [
     "emit_document",
     "emit_json",
     "json_text",
+    "require_different",
     "show_tables",
     "terminal_columns",
     "write_file",
@@ -100,11 +101,17 @@ def show_tables(*tables: RenderableType) -> None:
         console.print(table)
 
 
-def check_destination(destination: Destination) -> None:
-    """Refuse early, before hours of work, what ``emit`` would refuse at the end. Raises ``OutputError``."""
+def check_destination(destination: Destination, *, inputs: Sequence[Path | None] = ()) -> None:
+    """Refuse early, before hours of work, what ``emit`` would refuse at the end. Raises ``OutputError``.
+
+    ``inputs``: files that the command reads. None of them may be the output, whatever path leads there.
+    """
     if destination.path is None or destination.is_stdout:
         return
     path = destination.path
+    for source in inputs:
+        if source is not None and _is_same_file(source, path):
+            raise OutputError(f"{path} is the input {source}, expected another file", code="output_is_input")
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -119,6 +126,22 @@ def check_destination(destination: Destination) -> None:
     if not destination.overwrite:
         raise OutputError(f"{path} exists; --force replaces it", code="output_exists")
     _check_folder(path)
+
+
+def require_different(one: Destination, other: Destination) -> None:
+    """Raises ``OutputError`` where two outputs of a command would be one file."""
+    if one.path is None or other.path is None:
+        return
+    if (one.is_stdout and other.is_stdout) or os.path.realpath(one.path) == os.path.realpath(other.path):
+        raise OutputError(f"{one.path} is given for two outputs, expected two files", code="output_twice")
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    """Through links, ``./`` and the like; files that cannot be looked at are reported by those who open them."""
+    try:
+        return one.samefile(other)
+    except (OSError, ValueError):
+        return False
 
 
 def _check_folder(path: Path) -> None:

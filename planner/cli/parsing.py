@@ -23,7 +23,7 @@ def names(text: str | None) -> tuple[str, ...] | None:
 
 
 def duration_ns(text: str, option: str) -> int:
-    """``10s``, ``2min``, bare seconds."""
+    """``10s``, ``2min``: the unit is part of it."""
     return _quantity(text, option, parse_duration_ns)
 
 

@@ -1,14 +1,15 @@
 """A plan as tables: what it says, group by group and stage by stage, and how its hosts are started."""
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 
 from rich.table import Table
 
 from planner.plan.plan import Plan, Stage
-from planner.units import bytes_text, time_text
+from planner.units import bytes_text, counted, time_text
 
-__all__ = ["counted", "facts_table", "group_table", "new_table", "plan_summary", "stage_table", "torchrun_lines"]
+__all__ = ["facts_table", "group_table", "new_table", "plan_summary", "stage_table", "torchrun_lines"]
 
 _MASTER_PORT = 29500
 
@@ -43,16 +44,11 @@ def plan_summary(plan: Plan) -> list[tuple[str, str]]:
         ("precision", plan.precision),
         ("ranks", f"{plan.num_ranks} on {counted(len(plan.nodes), 'node')}"),
         ("layers", f"{plan.graph.num_layers} in {counted(len(plan.stages), 'stage')}"),
-        ("groups", f"{len(plan.groups)}, one stream each"),
+        ("groups", f"{len(plan.groups)}" + (", one stream each" if len(plan.groups) > 1 else ", one stream")),
         ("routes", ", ".join("-".join(map(str, route)) for route in plan.routes)),
         ("micro-batches", micro_batches),
     ]
     return facts + _prediction_facts(plan) + _provenance_facts(plan)
-
-
-def counted(number: int, word: str) -> str:
-    """``1 node``, ``2 nodes``."""
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _prediction_facts(plan: Plan) -> list[tuple[str, str]]:
@@ -111,7 +107,7 @@ def group_table(plan: Plan) -> Table:
 
 def torchrun_lines(plan: Plan, plan_file: str) -> list[str]:
     """The command of each host; ranks are numbered node by node, so the rendezvous is static."""
-    tail = f"--no-python planner run --plan {plan_file} SCRIPT"
+    tail = f"--no-python planner run --plan {shlex.quote(plan_file)} SCRIPT"
     if len(plan.nodes) == 1:
         return [f"torchrun --standalone --nproc-per-node={plan.num_ranks} {tail}"]
     return [

@@ -2,10 +2,10 @@
 
 from rich.table import Table
 
-from planner.cli.plan_tables import counted, facts_table, new_table
+from planner.cli.plan_tables import facts_table, new_table
 from planner.problem.cluster import Cluster, Link
 from planner.problem.profile import ModelProfile, Point, Statistic, Statistics
-from planner.units import bytes_text, time_text
+from planner.units import bytes_text, counted, time_text
 
 __all__ = ["cluster_tables", "profile_tables"]
 

@@ -113,7 +113,7 @@ def scale(
     from profiles.scale import scale_profile
 
     destination = Destination(output, force)
-    check_destination(destination)
+    check_destination(destination, inputs=[profile_file])
     scaled = scale_profile(read_profile(profile_file), kind, factor, size_bytes(usable, "--usable"))
     emit_document(scaled, destination, tables=profile_tables(scaled), json_output=json_output)
 
@@ -140,7 +140,8 @@ def calibrate(
     from planner.cli.problem_tables import profile_tables
 
     destination = Destination(output, force)
-    check_destination(destination)
+    inputs = [profile_file, plan_file, run_file, cluster, workload, *(others or [])]
+    check_destination(destination, inputs=inputs)
     problem = read_problem([profile_file, *(others or [])], cluster, workload)
     profile = calibrated_profile(problem, plan_file, run_file, skip=skip)
     emit_document(profile, destination, tables=profile_tables(profile), json_output=json_output)

@@ -99,15 +99,16 @@ def draw(
     json_output: JsonOption = False,
 ) -> None:
     """Draw the timeline of one family; -o writes its abstract plan (one rank a group, no model)."""
-    from planner.cli.output import Destination, check_destination, emit, emit_json, show_tables
+    from planner.cli.output import Destination, check_destination, emit, emit_json, require_different, show_tables
     from planner.cli.schedule_rows import drawn
     from planner.cli.schedule_tables import drawn_json, timeline_tables
     from planner.problem.canonical import document_bytes
     from planner.simulate.trace import chrome_trace
 
     plan_file, trace_file = Destination(output, force), Destination(trace, force)
-    for destination in (plan_file, trace_file):
-        check_destination(destination)
+    check_destination(plan_file)
+    check_destination(trace_file)
+    require_different(plan_file, trace_file)
     cost = _cost(forward, backward_input, backward_weight, link)
     found = drawn(family, _shape(groups, micro_batches, stages, slices), cost)
     if trace is not None:

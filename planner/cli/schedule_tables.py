@@ -6,21 +6,22 @@ from rich.console import RenderableType
 
 from planner.cli.drawing import draw_timeline
 from planner.cli.output import terminal_columns
-from planner.cli.plan_tables import counted, facts_table, new_table
+from planner.cli.plan_tables import facts_table, new_table
 from planner.cli.schedule_rows import Drawn
 from planner.plan.pieces import staleness
 from planner.schedules.families import FAMILIES
 from planner.schedules.family import FamilyShape
 from planner.simulate.bounds import BOUND_MODEL
 from planner.simulate.scores import GroupCost, Measures, Score
-from planner.units import time_text
+from planner.units import counted, time_text
 
 __all__ = ["drawn_json", "families_json", "families_table", "scores_json", "scores_tables", "timeline_tables"]
 
 _OPTION_OF_FIELD = {"num_stages": "--stages", "num_slices": "--slices"}
 _LEGEND = (
     "F forward, B backward; split: I gradient of the input, W of the weights; R recompute, U update\n"
-    "small letters: every second stage of a group; a number is a micro-batch, .1 its slice; dots: idle"
+    "small letters: the second of two stages of a group; 3F0: stage 3 of more\n"
+    "a number is a micro-batch, .1 its slice; dots: idle"
 )
 _NUMBERS = (
     "bubble_units",
@@ -113,7 +114,7 @@ def _facts(shape: FamilyShape, cost: GroupCost, memory_units: float | None) -> l
     ]
     ideal_ns = shape.num_micro_batches * cost.work_ns
     return [
-        ("pipeline", f"{counted(shape.num_groups, 'group')}, {shape.num_micro_batches} micro-batches"),
+        ("pipeline", f"{counted(shape.num_groups, 'group')}, {counted(shape.num_micro_batches, 'micro-batch')}"),
         ("times", ", ".join(times)),
         ("memory", "no limit" if memory_units is None else f"at most {memory_units:g} micro-batches a group"),
         ("step without a bubble", time_text(ideal_ns)),

@@ -30,9 +30,10 @@ def search(
     ] = None,
     time_limit: Annotated[str, typer.Option("--time-limit", help="1s..1h, for example 10s.")] = "60s",
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Equal seeds give equal plans.")] = 0,
-    mode: Annotated[Literal["reproducible", "fast"], typer.Option(help="fast: several solver threads.")] = (
-        "reproducible"
-    ),
+    mode: Annotated[
+        Literal["reproducible", "fast"],
+        typer.Option(help="fast: search until the time limit; not every run finds the same plan."),
+    ] = ("reproducible"),
     constraints: Annotated[
         Path | None, typer.Option("--constraints", metavar="FILE", help="What the plan may use, as in a request.")
     ] = None,
@@ -52,7 +53,7 @@ def search(
     from planner.problem.canonical import document_bytes
 
     destination = Destination(output, force)
-    check_destination(destination)
+    check_destination(destination, inputs=[*(profiles or []), cluster, workload, request_file, constraints])
     problem = optional_problem(profiles, cluster, workload)
     if (problem is None) == (request_file is None):
         raise typer.BadParameter("give --profile, --cluster and --workload, or --request", param_hint="--request")

@@ -95,32 +95,37 @@ class Server:
         try:
             with self._opener.open(request, timeout=self._timeout_s + extra_s) as answer:
                 body = answer.read(_LARGEST_REPLY_BYTES + 1)
-                return Reply(answer.status, answer.headers, body, _value(body))
+                return Reply(answer.status, answer.headers, body, _value(body, asked=request.full_url))
         except urllib.error.HTTPError as error:
             with error:
-                raise _refusal(error.code, error.read(_LARGEST_REPLY_BYTES + 1)) from None
+                raise _refusal(error.code, error.read(_LARGEST_REPLY_BYTES + 1), asked=request.full_url) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
             raise ServerError(f"{self._url} cannot be reached: {reason}", code="server_unreachable") from None
 
 
-def _value(body: bytes) -> object:
+def _value(body: bytes, *, asked: str) -> object:
     if len(body) > _LARGEST_REPLY_BYTES:
         raise ServerError(f"the server's answer is larger than {_LARGEST_REPLY_BYTES} bytes", code="server_reply")
     try:
         return json.loads(body)
     except ValueError:
-        raise ServerError("the server's answer is not JSON", code="server_reply") from None
+        message = f"{asked} answered with something that is not JSON, expected a service of planner"
+        raise ServerError(message, code="server_reply") from None
 
 
-def _refusal(status: int, body: bytes) -> PlannerError:
+def _refusal(status: int, body: bytes, *, asked: str) -> PlannerError:
     """An error document (RFC 9457) as the error that a local command would have raised."""
     try:
         found = json.loads(body)
     except ValueError:
-        found = {}
+        found = None
     document = found if isinstance(found, dict) else {}
-    code, detail = str(document.get("code", status)), str(document.get("detail") or document.get("title") or "refused")
+    code = document.get("code")
+    if not isinstance(code, str):
+        message = f"{asked} answered {status} without an error document, expected a service of planner"
+        return ServerError(message, code="server_reply")
+    detail = str(document.get("detail") or document.get("title") or "refused")
     if status not in _INVALID_STATUSES:
         return ServerError(f"the server answered {status}: {detail}", code=code)
     listed = document.get("errors")

@@ -44,7 +44,7 @@ def show(
     from planner.cli.problem_files import optional_problem
 
     destination = Destination(trace, force)
-    check_destination(destination)
+    check_destination(destination, inputs=[plan_file, *(profiles or []), cluster, workload])
     plan = read_plan(plan_file)
     problem = optional_problem(profiles, cluster, workload)
     from planner.cli.nominal import nominal_prices

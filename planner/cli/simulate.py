@@ -55,7 +55,7 @@ def simulate(
     from planner.simulate.simulate import simulate as simulate_plan
 
     destination = Destination(trace, force)
-    check_destination(destination)
+    check_destination(destination, inputs=[plan_file, *profiles, cluster, workload])
     plan = read_plan(plan_file)
     prices = price_plan(plan, read_problem(profiles, cluster, workload))
     timeline = simulate_plan(plan, prices)

@@ -52,7 +52,7 @@ def verify(
     from planner.simulate.run_record import recorded_timeline
 
     destination = Destination(trace, force)
-    check_destination(destination)
+    check_destination(destination, inputs=[plan_file, run_file, *(profiles or []), cluster, workload])
     plan, record = read_plan(plan_file), read_run(run_file)
     problem = optional_problem(profiles, cluster, workload)
     comparison = compare(plan, record, predicted=None if problem is None else _predicted(plan, problem))

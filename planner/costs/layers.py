@@ -15,6 +15,7 @@ from planner.costs.fit import Fit, fit_terms
 from planner.costs.provenance import worst_provenance
 from planner.errors import PriceError
 from planner.problem.profile import ModelProfile, Point, Statistics
+from planner.units import counted
 
 __all__ = ["KindCosts", "LayerPrice", "RankShape"]
 
@@ -164,7 +165,7 @@ class KindCosts:
                 raise self._refusal(layer, shape, found)
 
     def _refusal(self, layer: int, shape: RankShape, why: str) -> PriceError:
-        asked = f"{shape.samples} samples of tokens [{shape.first_token}, {shape.end_token})"
+        asked = f"{counted(shape.samples, 'sample')} of tokens [{shape.first_token}, {shape.end_token})"
         degrees = f"tensor {shape.tensor}, context {shape.context}, experts {shape.experts}"
         name, kind = self.profile.layers[layer].id, self.profile.device.kind
         message = f"layer {layer} ({name!r}) on {kind!r} {why}; asked for {asked}, {degrees}"

@@ -24,6 +24,7 @@ from planner.plan.mesh import Range
 from planner.plan.pieces import Piece, pieces
 from planner.plan.plan import Plan, VisitShape
 from planner.problem.problem import Problem
+from planner.units import counted
 
 __all__ = ["ProblemCosts", "price_plan"]
 
@@ -237,5 +238,5 @@ def _check_kinds(plan: Plan, problem: Problem) -> None:
             message = f"node {number} of the plan is no node of the cluster: {node.node_group!r}, {node.device_kind!r}"
             raise PriceError(message, code="unknown_node", pointer=f"/nodes/{number}")
     if plan.graph.num_layers != problem.num_layers:
-        message = f"the plan has {plan.graph.num_layers} layers, the profiles {problem.num_layers}"
+        message = f"the plan has {counted(plan.graph.num_layers, 'layer')}, the profiles {problem.num_layers}"
         raise PriceError(message, code="model_mismatch", pointer="/graph/num_layers")

@@ -8,15 +8,16 @@ from planner.executor.shapes import BatchShape, TensorShape
 __all__ = ["check_batch"]
 
 
-def check_batch(inputs: Tensor, labels: Tensor, expected: BatchShape) -> None:
-    """Raises ``ExecutorError`` naming found and expected shape."""
+def check_batch(inputs: Tensor, labels: Tensor, expected: BatchShape, *, rank: int) -> None:
+    """Raises ``ExecutorError`` naming found and expected shape, and the rank that was given the batch."""
     wanted = TensorShape((expected.samples, *expected.inner), expected.dtype)
     found = TensorShape(tuple(inputs.shape), inputs.dtype)
     if found != wanted:
-        raise ExecutorError(f"found inputs {found.text}, expected {wanted.text}", code="batch_shape", pointer="inputs")
+        message = f"rank {rank} found inputs {found.text}, expected {wanted.text}"
+        raise ExecutorError(message, code="batch_shape", pointer="inputs")
     if labels.ndim == 0 or labels.shape[0] != expected.samples:
         raise ExecutorError(
-            f"found labels {list(labels.shape)}, expected {expected.samples} samples in dimension 0",
+            f"rank {rank} found labels {list(labels.shape)}, expected {expected.samples} samples in dimension 0",
             code="batch_shape",
             pointer="labels",
         )

@@ -246,7 +246,7 @@ class Executor:
 
     def _take(self, batch: tuple[Tensor, Tensor]) -> None:
         inputs, labels = batch
-        check_batch(inputs, labels, self._ready.batch)
+        check_batch(inputs, labels, self._ready.batch, rank=self._team.rank)
         num_counted = int(self._count(labels))
         if num_counted < 1:
             raise ExecutorError(f"found {num_counted} counted tokens in the batch, expected one or more", code="count")

@@ -10,6 +10,7 @@ from planner.errors import UnsupportedPlanError
 from planner.plan.dependencies import Dependencies
 from planner.plan.instruction import BACKWARDS
 from planner.plan.plan import Plan
+from planner.units import counted
 
 __all__ = ["refuse_unsupported"]
 
@@ -47,7 +48,7 @@ def _micro_batches(plan: Plan) -> None:
     for number, batch in enumerate(plan.micro_batches):
         pointer = f"/micro_batches/{number}/cuts"
         if batch.num_slices > 1:
-            raise _unsupported("slices", f"{batch.num_slices} slices of micro-batch {number}", pointer)
+            raise _unsupported("slices", f"{counted(batch.num_slices, 'slice')} of micro-batch {number}", pointer)
         if batch.cuts[-1] != tokens:
             found = f"{batch.cuts[-1]} tokens in micro-batch {number}, {tokens} in micro-batch 0"
             raise _unsupported("micro-batches of different lengths", found, pointer)
@@ -61,7 +62,7 @@ def _precision(plan: Plan) -> None:
 def _updates(plan: Plan) -> None:
     updates = Dependencies(plan).num_updates
     if updates > 1:
-        raise _unsupported("several updates in a step", f"{updates} updates of a stage", "/streams")
+        raise _unsupported("several updates in a step", f"{counted(updates, 'update')} of a stage", "/streams")
     backward = any(i.operation in BACKWARDS for stream in plan.instructions for i in stream)
     if backward and not updates:
         raise _unsupported("gradients kept for a later plan", "backward instructions without G and U", "/streams")

@@ -16,6 +16,7 @@ from planner.plan.mesh import Mesh
 from planner.plan.stream_rules import STREAM_RULES
 from planner.problem.contract import MOST_LAYERS, MOST_RANKS, fault, first_repeated
 from planner.problem.profile_rules import graph_fault
+from planner.units import counted
 
 if TYPE_CHECKING:
     from planner.plan.plan import Plan, Stage
@@ -36,18 +37,19 @@ def _ranks_lie_in_one_group(plan: Plan) -> _Found:
     if sorted(ranks) != list(range(len(ranks))) or not ranks:
         return fault("ranks", f"groups hold the ranks {_shown(sorted(ranks))}, expected 0..n-1, each in one group")
     if len(ranks) > MOST_RANKS:
-        return fault("limit", f"found {len(ranks)} ranks, expected at most {MOST_RANKS}")
+        return fault("limit", f"found {counted(len(ranks), 'rank')}, expected at most {MOST_RANKS}")
     if any(not group for group in plan.groups):
         return fault("ranks", "a group without ranks")
     if plan.num_ranks != len(ranks):
-        return fault("ranks", f"nodes hold {plan.num_ranks} ranks, groups {len(ranks)}")
+        return fault("ranks", f"nodes hold {counted(plan.num_ranks, 'rank')}, groups {len(ranks)}")
     for number, group in enumerate(plan.groups):
         kinds = sorted({plan.nodes[plan.rank_nodes[rank]].device_kind for rank in group})
         if len(kinds) > 1:
             return fault("group_kinds", f"group {number} holds ranks of {kinds}, expected one device kind")
     if len(plan.streams) != len(plan.groups):
         return fault(
-            "streams", f"found {len(plan.streams)} streams, expected one for each of {len(plan.groups)} groups"
+            "streams",
+            f"found {counted(len(plan.streams), 'stream')}, expected one for each of {len(plan.groups)} groups",
         )
     return None
 
@@ -69,7 +71,9 @@ def _meshes_fit(plan: Plan) -> _Found:
 def _mesh_fault(number: int, stage: Stage, num_ranks: int) -> _Found:
     mesh, spread = stage.mesh, stage.mesh.data * stage.mesh.context
     if mesh.num_ranks != num_ranks:
-        return fault("mesh", f"stage {number} spreads over {mesh.num_ranks} ranks, its group has {num_ranks}")
+        return fault(
+            "mesh", f"stage {number} spreads over {counted(mesh.num_ranks, 'rank')}, its group has {num_ranks}"
+        )
     if spread % mesh.experts or spread % mesh.shards:
         return fault("mesh", f"stage {number}: experts and shards must divide data x context = {spread}")
     if (mesh.shards > 1) != (mesh.sharded != "nothing"):
@@ -90,7 +94,7 @@ def _mesh_fault(number: int, stage: Stage, num_ranks: int) -> _Found:
 
 def _graph_is_sound(plan: Plan) -> _Found:
     if plan.graph.num_layers > MOST_LAYERS:
-        return fault("limit", f"found {plan.graph.num_layers} layers, expected at most {MOST_LAYERS}")
+        return fault("limit", f"found {counted(plan.graph.num_layers, 'layer')}, expected at most {MOST_LAYERS}")
     reads = [(r.layer, r.sources, r.detached) for r in plan.graph.reads]
     return graph_fault(plan.graph.num_layers, reads, plan.graph.tied)
 
@@ -182,7 +186,7 @@ def _micro_batches_fit(plan: Plan) -> _Found:
             return fault("micro_batch", f"micro-batch {number} has cuts {batch.cuts[:8]}, expected ascending from 0")
         needs = strictest[batch.route]
         if batch.samples < needs.data:
-            text = f"micro-batch {number} has {batch.samples} samples"
+            text = f"micro-batch {number} has {counted(batch.samples, 'sample')}"
             return fault("micro_batch", f"{text}, stage {needs.data_stage} spreads them over {needs.data}")
         shortest = min(b - a for a, b in pairwise(batch.cuts))
         if shortest < needs.tokens:
@@ -212,7 +216,7 @@ def _prediction_fits(plan: Plan) -> _Found:
     if prediction is None:
         return None
     if not len(prediction.peak_bytes) == len(prediction.memory_limit_bytes) == len(plan.groups):
-        return fault("prediction", f"expected one entry for each of {len(plan.groups)} groups")
+        return fault("prediction", f"expected one entry for each of {counted(len(plan.groups), 'group')}")
     if prediction.bound_ns > prediction.step_ns:
         return fault("prediction", f"bound {prediction.bound_ns} ns is above the step {prediction.step_ns} ns")
     return None

@@ -9,6 +9,7 @@ from planner.problem.cluster import Cluster
 from planner.problem.options import SearchOptions
 from planner.problem.profile import ModelProfile
 from planner.problem.workload import Workload
+from planner.units import counted
 
 __all__ = ["Problem", "check_options", "request_digest"]
 
@@ -110,7 +111,7 @@ def check_options(problem: Problem, options: SearchOptions) -> None:
     constraints, kinds = options.constraints, problem.cluster.device_kinds
     stages = constraints.num_stages
     if stages is not None and stages > problem.num_layers:
-        message = f"{stages} stages asked for, the model has {problem.num_layers} layers"
+        message = f"{counted(stages, 'stage')} asked for, the model has {counted(problem.num_layers, 'layer')}"
         raise ProblemError(message, code="stages_gt_layers", pointer="/constraints/num_stages")
     for number, pin in enumerate(constraints.pins):
         if pin.layer >= problem.num_layers or pin.device_kind not in kinds:

@@ -29,6 +29,7 @@ from planner.schedules.interleaved import interleaved
 from planner.schedules.one_f_one_b import one_f_one_b
 from planner.schedules.shape import Shape, Streams
 from planner.schedules.updates import with_updates
+from planner.units import counted
 
 __all__ = ["PlanParts", "build_plan"]
 
@@ -112,7 +113,9 @@ def _streams(
             return _FAMILIES[family](shape)
         return one_f_one_b(shape, forwards_first=forwards_first)
     if max(slices) > 1:
-        raise PlanError(f"found micro-batches of {max(slices)} slices, expected 1 for {family}", code="family")
+        raise PlanError(
+            f"found micro-batches of {counted(max(slices), 'slice')}, expected 1 for {family}", code="family"
+        )
     options = FAMILIES[family].options if family in FAMILIES else frozenset[str]()
     asked = FamilyShape(
         len(groups),
@@ -122,8 +125,8 @@ def _streams(
     )
     lists = family_lists(family, asked)
     if len(lists.routes) > 1 or len(lists.stages) != num_stages:
-        found = f"{len(lists.routes)} routes and {len(lists.stages)} stages"
-        message = f"{family} has {found} on {len(groups)} groups, expected 1 route and {num_stages} stages"
+        found = f"{counted(len(lists.routes), 'route')} and {counted(len(lists.stages), 'stage')}"
+        message = f"{family} has {found} on {counted(len(groups), 'group')}, expected 1 route, {num_stages} stages"
         raise PlanError(message, code="family", pointer=f"/routes/{route}")
     _check_placement(parts, route, [groups[stage.group] for stage in lists.stages])
     return lists.streams

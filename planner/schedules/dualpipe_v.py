@@ -9,6 +9,7 @@ from collections import Counter, deque
 from planner.plan.instruction import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Instruction, Operation
 from planner.schedules.family import FamilyShape, FamilySpec, PlanLists
 from planner.schedules.placements import one_route, v
+from planner.units import counted
 
 __all__ = ["DUALPIPE_V"]
 
@@ -68,9 +69,8 @@ def _stream(p: int, d: int, m: int) -> list[Instruction]:
 
 def _refuse(shape: FamilyShape) -> str | None:
     if shape.num_micro_batches < 2 * shape.num_groups:
-        return (
-            f"found {shape.num_micro_batches} micro-batches, expected at least {2 * shape.num_groups}: twice the groups"
-        )
+        found = counted(shape.num_micro_batches, "micro-batch")
+        return f"found {found}, expected at least {2 * shape.num_groups}: twice the groups"
     return None
 
 

@@ -16,6 +16,7 @@ from planner.plan.instruction import BACKWARD, BACKWARD_INPUT, FORWARD, Instruct
 from planner.plan.plan import MicroBatch, Stage
 from planner.problem.profile import Reads
 from planner.schedules.family import FamilyShape, FamilySpec, PlanLists
+from planner.units import counted
 
 __all__ = ["HELIXPIPE", "HELIXPIPE_TWO_FOLD"]
 
@@ -112,11 +113,10 @@ def _refuse(shape: FamilyShape, *, folds: int) -> str | None:
     if p < 2:
         return "found 1 group, expected at least 2: attention runs on another group"
     if num_layers % p:
-        return f"found {num_layers} blocks, expected a multiple of the {p} groups"
+        return f"found {num_layers} blocks, expected a multiple of the {counted(p, 'group')}"
     if shape.num_micro_batches <= (p - 1) * folds:
-        return (
-            f"found {shape.num_micro_batches} micro-batches, expected more than {(p - 1) * folds}: one for each route"
-        )
+        found = counted(shape.num_micro_batches, "micro-batch")
+        return f"found {found}, expected more than {(p - 1) * folds}: one for each route"
     return None
 
 

@@ -13,6 +13,7 @@ from planner.plan.mesh import cut
 from planner.schedules.family import FamilyShape, FamilySpec, PlanLists
 from planner.schedules.placements import loop, one_route, too_few_stages
 from planner.schedules.shape import Shape, Streams, one_by_one
+from planner.units import counted
 
 __all__ = ["INTERLEAVED", "interleaved", "round_sizes"]
 
@@ -20,10 +21,11 @@ __all__ = ["INTERLEAVED", "interleaved", "round_sizes"]
 def interleaved(shape: Shape) -> Streams:
     """The streams of all groups."""
     if shape.num_stages < shape.num_groups:
-        message = f"found {shape.num_stages} stages on {shape.num_groups} groups, expected at least one stage a group"
+        found = f"{counted(shape.num_stages, 'stage')} on {counted(shape.num_groups, 'group')}"
+        message = f"found {found}, expected at least one stage a group"
         raise PlanError(message, code="family", pointer="/stages")
     if max(shape.slices) > 1:
-        message = f"found micro-batches of {max(shape.slices)} slices, expected 1 for interleaved 1F1B"
+        message = f"found micro-batches of {counted(max(shape.slices), 'slice')}, expected 1 for interleaved 1F1B"
         raise PlanError(message, code="family", pointer="/micro_batches")
     return [_stream(shape, group) for group in range(shape.num_groups)]
 

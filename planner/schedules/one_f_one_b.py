@@ -13,6 +13,7 @@ from planner.plan.instruction import BACKWARD, FORWARD
 from planner.schedules.family import FamilyShape, FamilySpec, PlanLists
 from planner.schedules.placements import line, one_route
 from planner.schedules.shape import Shape, Streams, backward_work, forward_work, instructions, one_by_one
+from planner.units import counted
 
 __all__ = ["ONE_F_ONE_B", "one_f_one_b", "warm_up_refusal"]
 
@@ -24,7 +25,8 @@ def one_f_one_b(shape: Shape, *, forwards_first: Sequence[int] | None = None) ->
     borders, less keeps fewer micro-batches; no group may have more than the one before it.
     """
     if shape.num_stages != shape.num_groups:
-        message = f"found {shape.num_stages} stages on {shape.num_groups} groups, expected one stage a group for 1F1B"
+        found = f"{counted(shape.num_stages, 'stage')} on {counted(shape.num_groups, 'group')}"
+        message = f"found {found}, expected one stage a group for 1F1B"
         raise PlanError(message, code="family", pointer="/stages")
     longest = max(shape.slices)
     default = [shape.num_groups - group + longest - 1 for group in range(shape.num_groups)]

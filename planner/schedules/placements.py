@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from planner.plan.plan import MicroBatch, Stage
 from planner.schedules.family import FamilyShape, PlanLists
 from planner.schedules.shape import Streams
+from planner.units import counted
 
 __all__ = [
     "line",
@@ -72,7 +73,8 @@ def one_route(shape: FamilyShape, groups: Sequence[int], streams: Streams) -> Pl
 def too_few_stages(shape: FamilyShape) -> str | None:
     """The refusal of looping families."""
     if shape.num_stages is not None and shape.num_stages < shape.num_groups:
-        return f"found {shape.num_stages} stages on {shape.num_groups} groups, expected at least one stage a group"
+        found = f"{counted(shape.num_stages, 'stage')} on {counted(shape.num_groups, 'group')}"
+        return f"found {found}, expected at least one stage a group"
     return None
 
 
@@ -90,7 +92,7 @@ def two_routes(shape: FamilyShape, down: Sequence[int], up: Sequence[int], strea
 def two_routes_refusal(shape: FamilyShape) -> str | None:
     """The refusal of families with two mirrored routes."""
     if shape.num_groups % 2:
-        return f"found {shape.num_groups} groups, expected an even number: groups d and p-1-d are a pair"
+        return f"found {counted(shape.num_groups, 'group')}, expected an even number: groups d and p-1-d are a pair"
     if shape.num_micro_batches < 2:
         return "found 1 micro-batch, expected at least one for each of the two routes"
     return None

@@ -15,7 +15,7 @@ from planner.plan.answer import Reason
 from planner.problem.options import Constraints
 from planner.search.space import Space
 from planner.search.tables import ClassTables
-from planner.units import bytes_text
+from planner.units import bytes_text, counted
 
 __all__ = ["reachable_cut", "reasons", "warnings"]
 
@@ -52,7 +52,8 @@ def reasons(costs: ProblemCosts, spaces: Sequence[Space], constraints: Constrain
     """The demands that cannot be met together."""
     if not spaces:
         batch = costs.problem.workload.global_batch_size
-        text = f"no data degree and micro-batch size that is allowed deals a batch of {batch} samples to the devices"
+        dealt = f"deals a batch of {counted(batch, 'sample')} to the devices"
+        text = f"no data degree and micro-batch size that is allowed {dealt}"
         return (Reason(code="divisibility", message=text),)
     priced = [space for space in spaces if space.classes]
     if not priced:
@@ -62,7 +63,12 @@ def reasons(costs: ProblemCosts, spaces: Sequence[Space], constraints: Constrain
     allowed = [space for space in priced if stages <= space.num_blocks * legs]
     if not allowed:
         most = max(space.num_blocks for space in priced)
-        return (Reason(code="devices", message=f"{stages} stages asked for, at most {most} groups of devices"),)
+        return (
+            Reason(
+                code="devices",
+                message=f"{counted(stages, 'stage')} asked for, at most {counted(most, 'group')} of devices",
+            ),
+        )
     shortfalls = [found for space in _smallest(allowed) if (found := _shortfall(space, constraints)) is not None]
     if not shortfalls:
         text = "no order of device kinds, number of stages and family that is allowed holds all layers as pinned"
@@ -90,7 +96,7 @@ def _memory_reason(costs: ProblemCosts, shortfall: _Shortfall) -> Reason:
     text = (
         f"nothing fits: at the least {held} on {device_class.device_kind!r} need {bytes_text(need)}, "
         f"it has {bytes_text(device_class.usable_bytes)}: {shortfall.missing_bytes} bytes short "
-        f"(data degree {space.degrees.data}, micro-batches of {space.degrees.micro_batch_size} samples a rank, "
+        f"(data degree {space.degrees.data}, micro-batch size {space.degrees.micro_batch_size}, "
         f"{stage.in_flight} in flight)"
     )
     return Reason(

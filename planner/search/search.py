@@ -39,6 +39,7 @@ _UNITS_A_LINEUP = 100_000
 _UNITS_A_START = 5_000  # stage and layer
 _SEEDS_SHARE = 0.5  # of the budget
 _BUDGET_SHARE = 0.15  # of the time limit, in units of work: a slow machine reaches it before the wall
+_NO_BUDGET = 2**62  # fast mode: work as long as the time lasts
 
 
 def _silent(_: object) -> None:
@@ -75,7 +76,7 @@ class _Search:
         limit_ns = options.time_limit_ns
         self._contest = Contest(
             costs=self._costs,
-            budget=int(_BUDGET_SHARE * limit_ns),
+            budget=int(_BUDGET_SHARE * limit_ns) if options.mode == "reproducible" else _NO_BUDGET,
             deadline_s=self._started_s + _WALL_SHARE * limit_ns / 1e9,
             stop=self._asked_to_stop,
             on_better=self._on_better,
@@ -117,12 +118,19 @@ class _Search:
         """Seeds of all spaces, those of few devices first; then all lineups; whether nothing was left out."""
         self._phase = "partition"
         for space in self._open_spaces(sorted(self._spaces, key=lambda space: space.num_blocks)):
-            if self._contest.spent < _SEEDS_SHARE * self._contest.budget:
+            if not self._seeded_enough():
                 for lineup, batch in seed(self._contest, space, self._constraints):
                     climb(self._contest, lineup, batch)
         self._phase = "enumeration"
         whole = [self._look_through(space) for space in self._open_spaces(self._spaces)]
         return all(whole)
+
+    def _seeded_enough(self) -> bool:
+        """A share of the budget is spent on seeds; in fast mode that share of the time."""
+        if self._options.mode == "reproducible":
+            return self._contest.spent >= _SEEDS_SHARE * self._contest.budget
+        seconds = self._contest.deadline_s - self._started_s
+        return time.monotonic() - self._started_s >= _SEEDS_SHARE * seconds
 
     def _open_spaces(self, spaces: Sequence[Space]) -> Iterator[Space]:
         """Those that may still hold a better plan; the others are done."""

@@ -49,7 +49,7 @@ def test_asynchronous_1f1b_is_legal_but_stated() -> None:
     assert verdict.facts is not None
     assert verdict.facts.staleness == (1, 0)
     assert [(w.code, w.pointer) for w in verdict.warnings] == [("staleness", "/stages/0")]
-    assert "up to 1 updates old" in verdict.warnings[0].message
+    assert "up to 1 update old" in verdict.warnings[0].message
 
 
 @pytest.mark.parametrize(

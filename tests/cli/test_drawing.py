@@ -23,16 +23,22 @@ def test_two_equal_operations_side_by_side_stay_apart() -> None:
     assert group_line(events, columns=6, step_ns=60) == "F0-F1-"
 
 
-def test_every_second_stage_of_a_group_has_small_letters() -> None:
-    """A V: stages 2 and 5; a wave: stages 0, 3, 4, 7."""
+def test_the_second_of_two_stages_has_small_letters() -> None:
+    """A V: stages 2 and 5."""
     v = [
         Event(Instruction("F", 2, 1), 0, 10),
         Event(Instruction("F", 5, 1), 10, 20),
         Event(Instruction("I", 5, 1), 20, 30),
     ]
     assert group_line(v, columns=6, step_ns=30) == "F1f1i1"
-    wave = [Event(Instruction("F", stage, 0), 10 * n, 10 * n + 10) for n, stage in enumerate((0, 3, 4, 7))]
-    assert group_line(wave, columns=8, step_ns=40) == "F0f0F0f0"
+
+
+def test_more_than_two_stages_are_numbered() -> None:
+    """A wave: stages 0, 3, 4, 7. The stage fits before the micro-batch does; no two stages look alike."""
+    wave = [Event(Instruction("F", stage, 12), 10 * n, 10 * n + 10) for n, stage in enumerate((0, 3, 4, 7))]
+    assert group_line(wave, columns=20, step_ns=40) == "0F12-3F12-4F12-7F12-"
+    assert group_line(wave, columns=8, step_ns=40) == "0F3F4F7F"
+    assert group_line(wave, columns=4, step_ns=40) == "FFFF"
 
 
 def test_a_slice_is_named_where_it_fits() -> None:

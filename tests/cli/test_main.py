@@ -14,7 +14,7 @@ from planner.cli.main import app
 from planner.cli.talk import MOST_FAULTS, error_lines, json_error, say
 from planner.errors import DocumentError, Fault, PlannerError
 from planner.problem.canonical import document_bytes
-from tests.helpers.command import planner, two_stage_plan
+from tests.helpers.command import planner, two_stage_plan, write_problem
 
 PLANNER = Path(sys.executable).with_name("planner")
 FAULT = Fault("x", "", "y")
@@ -150,3 +150,36 @@ def test_a_reader_that_has_enough_is_no_defect(tmp_path: Path) -> None:
         )
     assert done.returncode == 1
     assert done.stderr == ""
+
+
+def test_ctrl_c_is_one_line_and_its_own_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("planner.cli.files.read_plan", interrupted)
+    done = planner("show", tmp_path / "plan.json")
+    assert (done.code, done.out) == (130, "")
+    assert done.err.strip() == "error[interrupted]: stopped by Ctrl-C before it was done"
+    as_json = planner("show", tmp_path / "plan.json", "--json")
+    assert json.loads(as_json.err.strip().splitlines()[-1])["code"] == "interrupted"
+
+
+def test_the_module_is_the_command(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "planner", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stdout) == (0, subprocess.check_output([PLANNER, "--version"], text=True))
+
+
+@pytest.mark.parametrize("text", ["3", "0", "10 parsecs", ""])
+def test_a_time_limit_has_a_unit(tmp_path: Path, text: str) -> None:
+    options = write_problem(tmp_path)
+    done = planner("search", *options, "--time-limit", text)
+    assert done.code == 2
+    assert f"error[range] at /time_limit_ns: found {text!r}" in done.err
+    assert "expected a number with one of the units ns, us, ms, s, min, h" in done.err

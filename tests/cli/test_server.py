@@ -58,10 +58,12 @@ ERRORS = b'{"code":"invalid","title":"x","errors":[{"code":"range","pointer":"/s
         (422, ERRORS, DocumentError, "range", INVALID),
         (409, b'{"code":"immutable","detail":"stored already"}', DocumentError, "immutable", INVALID),
         (503, b'{"code":"draining","title":"stopping"}', ServerError, "draining", SERVER),
-        (404, b"<html>", ServerError, "404", SERVER),
-        (302, b"", ServerError, "302", SERVER),
+        (404, b"<html>", ServerError, "server_reply", SERVER),
+        (302, b"", ServerError, "server_reply", SERVER),
+        (501, b"<html>Unsupported method</html>", ServerError, "server_reply", SERVER),
         (200, b"not json", ServerError, "server_reply", SERVER),
-        (422, b'{"errors":"nonsense"}', DocumentError, "422", INVALID),
+        (422, b'{"errors":"nonsense"}', ServerError, "server_reply", SERVER),
+        (422, b'{"code":"range","errors":"nonsense"}', DocumentError, "range", INVALID),
     ],
 )
 def test_a_refusal_is_the_error_that_the_server_names(

@@ -193,7 +193,7 @@ def test_a_wrong_batch_is_refused_and_the_executor_lives_on() -> None:
     executor = make_small_executor(model, [2, 2])
     inputs, labels = small_batch(4)
     for bad in ((inputs[:3], labels), (inputs, labels[:3]), (inputs.double(), labels), (inputs[:, :2], labels)):
-        with pytest.raises(ExecutorError, match=r"found .* expected .*4") as caught:
+        with pytest.raises(ExecutorError, match=r"^rank 0 found .* expected .*4") as caught:
             executor.step(bad)
         assert caught.value.code == "batch_shape"
     assert executor.step((inputs, labels)).loss > 0

@@ -287,7 +287,7 @@ def test_equal_stages_with_recompute_written_in_another_order() -> None:
         (edited(EXAMPLE, "/micro_batches/3/route", 2), "a micro-batch names route 2, expected 0..1"),
         (
             edited(EXAMPLE, "/micro_batches/0/samples", 1),
-            "micro-batch 0 has 1 samples, stage 1 spreads them over 2",
+            "micro-batch 0 has 1 sample, stage 1 spreads them over 2",
         ),
         (_streams("0F0 0B0 0B1 0G0 0U0", ONE[1]), "visit of micro-batch 1 slice 0 on stage 0 is B, expected F"),
         (_streams(ONE[0], "1F0 1F1"), "stage 1 gives no gradient back to stage 0, which goes backward on route 0"),

@@ -191,7 +191,7 @@ def test_a_split_family_gives_each_stage_the_backward_that_it_needs() -> None:
 
 def test_the_placement_must_be_that_of_the_family() -> None:
     parts = make_parts([Line(3, 3, 4)], num_layers=3)
-    with pytest.raises(PlanError, match="zb-v has 1 routes and 6 stages on 3 groups, expected 1 route and 3 stages"):
+    with pytest.raises(PlanError, match="zb-v has 1 route and 6 stages on 3 groups, expected 1 route, 3 stages"):
         build_plan(parts, "zb-v")
     with pytest.raises(PlanError, match="found family 'nothing'"):
         build_plan(parts, "nothing")

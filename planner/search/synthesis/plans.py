@@ -20,6 +20,7 @@ from planner.search.synthesis.order_problem import OrderProblem
 from planner.search.synthesis.synthesise import Effort, synthesise
 from planner.simulate.simulate import simulate
 from planner.simulate.timeline import Timeline
+from planner.units import counted
 
 __all__ = ["SynthesisedPlan", "order_problem", "synthesised_plan"]
 
@@ -119,7 +120,7 @@ def _check_chains(plan: Plan) -> None:
     if stages != list(range(len(plan.stages))):
         raise _refused("a stage on several routes", "/routes")
     if dependencies.num_updates > 1:
-        raise _refused(f"{dependencies.num_updates} updates in a step", "/streams")
+        raise _refused(f"{counted(dependencies.num_updates, 'update')} in a step", "/streams")
     for number, batch in enumerate(plan.micro_batches):
         first = _micro_batches(plan, batch.route)[0]
         if batch.num_slices > 1 or plan.visit_shape(number, 0) != plan.visit_shape(first, 0):
