@@ -13,18 +13,20 @@ import resource
 import signal
 import sys
 import threading
-from typing import BinaryIO
+from collections.abc import Callable
+from typing import BinaryIO, TypeVar
 
 from planner.errors import PlannerError, SolverError
 from planner.plan.answer import Answer, ChildEvent, Failure, Progress
 from planner.plan.plan import Plan
 from planner.problem.cluster import Cluster
+from planner.problem.contract import Contract
 from planner.problem.problem import Problem
 from planner.problem.profile import ModelProfile
 from planner.problem.reading import read_document
 from planner.problem.request import Request
 
-__all__ = ["limit_memory", "main"]
+__all__ = ["Output", "answered", "limit_memory", "main", "serve"]
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +37,13 @@ _FAILURES = ("solver_crash", "out_of_memory", "no_plan_in_time", "invalid")
 
 
 def main() -> None:
-    """Serve one request and leave."""
-    parser = argparse.ArgumentParser(prog="planner.search.child", description="One search, started by the planner.")
+    """Serve one search and leave."""
+    serve("planner.search.child", _last_event)
+
+
+def serve(program: str, last_event: Callable[[bytes, "Output", threading.Event], Contract]) -> None:
+    """Serve one request and leave; ``last_event`` takes it, says events meanwhile, and never raises."""
+    parser = argparse.ArgumentParser(prog=program, description="One search, started by the planner.")
     parser.add_argument("--memory-limit-bytes", type=int, required=True)
     limit_memory(parser.parse_args().memory_limit_bytes)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its threads would take address space, and nothing here uses them
@@ -45,8 +52,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, lambda *_: stop.set())
     line = sys.stdin.buffer.readline()
     threading.Thread(target=_watch, args=(sys.stdin.buffer, stop), daemon=True).start()
-    out = _Output(sys.stdout.buffer)
-    out.say(_last_event(line, out, stop))
+    out = Output(sys.stdout.buffer)
+    out.say(last_event(line, out, stop))
     sys.stdout.buffer.flush()
     os._exit(0)  # nothing of a solver's own threads may hold this process
 
@@ -65,13 +72,13 @@ def _watch(lines: BinaryIO, stop: threading.Event) -> None:
     os._exit(0)
 
 
-class _Output:
+class Output:
     """Events, one a line; a parent that is gone ends this process."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
 
-    def say(self, event: ChildEvent) -> None:
+    def say(self, event: Contract) -> None:
         try:
             self._stream.write(event.model_dump_json(exclude_none=True).encode() + b"\n")
             self._stream.flush()
@@ -85,28 +92,38 @@ class _Output:
         self.say(ChildEvent(schema_version="child/1", incumbent=plan))
 
 
-def _last_event(line: bytes, out: _Output, stop: threading.Event) -> ChildEvent:
-    """The answer, or why there is none; no exception leaves this process by another way."""
+def _last_event(line: bytes, out: Output, stop: threading.Event) -> ChildEvent:
+    """The answer, or why there is none."""
+    answer = answered(lambda: _answer(line, out, stop))
+    if isinstance(answer, Failure):
+        return ChildEvent(schema_version="child/1", failure=answer)
+    return ChildEvent(schema_version="child/1", answer=answer)
+
+
+_Found = TypeVar("_Found")
+
+
+def answered(work: Callable[[], _Found]) -> _Found | Failure:
+    """What ``work`` returns, or why it does not; no exception leaves this process by another way."""
     try:
-        return ChildEvent(schema_version="child/1", answer=_answer(line, out, stop))
+        return work()
     except MemoryError:
-        failure = Failure(code="out_of_memory", message="the search ran out of the memory that it may use")
+        return Failure(code="out_of_memory", message="the search ran out of the memory that it may use")
     except ImportError as error:  # a library that does not fit under the limit cannot be mapped
         logger.exception("the solver cannot be loaded")
         code = "out_of_memory" if any(words in str(error) for words in _NO_ROOM) else "internal"
-        failure = Failure(code=code, message="the solver cannot be loaded")  # type: ignore[arg-type]
+        return Failure(code=code, message="the solver cannot be loaded")  # type: ignore[arg-type]
     except SolverError as error:
         code = error.code if error.code in _FAILURES else "internal"
-        failure = Failure(code=code, message=error.message[:_LONGEST_MESSAGE])  # type: ignore[arg-type]
+        return Failure(code=code, message=error.message[:_LONGEST_MESSAGE])  # type: ignore[arg-type]
     except PlannerError as error:
-        failure = Failure(code="invalid", message=error.message[:_LONGEST_MESSAGE])
+        return Failure(code="invalid", message=error.message[:_LONGEST_MESSAGE])
     except Exception as error:  # the border of a process: told to the parent, logged in full
         logger.exception("the search failed")
-        failure = Failure(code="internal", message=f"{type(error).__name__} in the search"[:_LONGEST_MESSAGE])
-    return ChildEvent(schema_version="child/1", failure=failure)
+        return Failure(code="internal", message=f"{type(error).__name__} in the search"[:_LONGEST_MESSAGE])
 
 
-def _answer(line: bytes, out: _Output, stop: threading.Event) -> Answer:
+def _answer(line: bytes, out: Output, stop: threading.Event) -> Answer:
     from planner.search.search import Listener, search  # loads the solver: after the memory limit, inside the handler
 
     request = read_document(line, Request)

@@ -34,6 +34,7 @@ __all__ = [
 MOST_DOWN_SETS = 200_000
 _MOST_VALUES = 40_000_000  # of a table: some 700 MB
 _FIRST_STEP = 0.01  # of the bound: how far the first cap lies above it; every next one twice as far
+_LAST_STEP = 1.0  # from here on no cap: often nothing fits at all
 
 
 def never() -> bool:
@@ -96,7 +97,7 @@ def certified_chains(
     try:
         while first is None or low_ns < first.value_ns:
             highest_ns = NO_LOAD - 1 if first is None else first.value_ns - 1
-            cap_ns = min(highest_ns, math.floor(low_ns * (1 + step)))
+            cap_ns = min(highest_ns, math.floor(low_ns * (1 + step))) if step < _LAST_STEP else highest_ns
             found = best_chain(sets, prices, cap_ns=cap_ns, stop=stop)
             if found is not None:
                 first, low_ns = found, found.value_ns

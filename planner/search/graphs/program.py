@@ -6,7 +6,7 @@
 
 A net with a pin inside and a pin outside has such a pair in its circle, so these few rows say "cut" exactly. T lies
 between a proven bound and the best value known, whose placement is the hint. With one worker, a seed and a
-deterministic limit the answer is the same every time. The caller limits memory.
+deterministic limit the answer is the same every time. ``planner.search.graphs.child`` limits memory.
 """
 
 import threading
