@@ -1,7 +1,7 @@
 """The solver child of graph partition: ``python -P -m planner.search.graphs.child --memory-limit-bytes N``.
 
 The protocol is that of ``planner.search.child`` with other documents: a ``graph-request/1`` in, ``partition-child/1``
-events out. The effort ends a search, or before it the time limit or a stop (``wall``). ``fast``: several solver threads.
+events out. The effort ends a search, or before it the time limit or a stop (``wall``). ``fast``: several threads.
 """
 
 import threading
