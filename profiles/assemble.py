@@ -3,9 +3,7 @@
 import datetime
 import platform
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 import planner
 from planner.errors import ModelError
@@ -15,44 +13,18 @@ from planner.problem.profile import (
     Model,
     ModelProfile,
     Overheads,
-    Point,
     ProfileProvenance,
     Statistic,
-    Statistics,
 )
 from planner.problem.workload import Precision
-from profiles.protocol import Description, Grid, Memory, Sample
-from profiles.samples import spread_of, statistics_of
+from profiles.points import Measured, point_of
+from profiles.protocol import Description, Grid
+from profiles.samples import statistics_of
 from profiles.source import ModelSource
 
-__all__ = ["Measured", "TaskTimes", "assemble"]
+__all__ = ["assemble"]
 
-
-@dataclass
-class TaskTimes:
-    """All samples of one task, of all ranks, in the order of the rounds."""
-
-    forward_ns: list[int] = field(default_factory=list)
-    forward_cpu_ns: list[int] = field(default_factory=list)
-    backward_ns: list[int] = field(default_factory=list)
-    backward_cpu_ns: list[int] = field(default_factory=list)
-
-    def add(self, sample: Sample) -> None:
-        self.forward_ns.append(sample.forward_ns)
-        self.forward_cpu_ns.append(sample.forward_cpu_ns)
-        self.backward_ns.append(sample.backward_ns)
-        self.backward_cpu_ns.append(sample.backward_cpu_ns)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Everything that the measuring processes found, by number of task."""
-
-    description: Description
-    memory: Mapping[int, Memory]
-    times: Mapping[int, TaskTimes]
-    too_large: frozenset[int]
-    failed: frozenset[int]
+_NOT_MEASURED = {"oom": "it does not fit", "failed": "it failed"}
 
 
 class _Options(Protocol):
@@ -118,10 +90,10 @@ def _measurements(measured: Measured, grid: Grid, options: _Options) -> list[Mea
     shapes, result = grid.shapes, []
     for place, fingerprint in enumerate(measured.description.measured):
         first = place * len(shapes)
-        points = [_point(measured, first + n, shape, options) for n, shape in enumerate(shapes)]
+        points = [point_of(measured, first + n, shape, options) for n, shape in enumerate(shapes)]
         if not any(point.status in ("ok", "noisy") for point in points):
             layer = next(layer.id for layer in measured.description.layers if layer.fingerprint == fingerprint)
-            why = sorted({point.status for point in points})
+            why = dict.fromkeys(point.failure or _NOT_MEASURED[point.status] for point in points)
             raise ModelError(
                 f"no shape of the grid could be measured for layer {layer!r}: {', '.join(why)}",
                 code="no_usable_shape",
@@ -131,52 +103,14 @@ def _measurements(measured: Measured, grid: Grid, options: _Options) -> list[Mea
     return result
 
 
-def _point(measured: Measured, task: int, shape: tuple[int, int], options: _Options) -> Point:
-    memory = measured.memory[task]
-    timed = _timed(measured, task, options)
-    return Point(
-        micro_batch_size=shape[0],
-        sequence_length=shape[1],
-        status=timed.status,
-        provenance="measured",
-        forward=timed.forward,
-        backward=timed.backward,
-        saved_bytes=memory.saved_bytes,
-        input_bytes=memory.input_bytes,
-        output_bytes=memory.output_bytes,
-        peak_forward_bytes=memory.peak_forward_bytes,
-        peak_backward_bytes=memory.peak_backward_bytes,
-    )
-
-
-@dataclass(frozen=True)
-class _Timed:
-    status: Literal["ok", "oom", "noisy", "failed"]
-    forward: Statistics | None
-    backward: Statistics | None
-
-
-def _timed(measured: Measured, task: int, options: _Options) -> _Timed:
-    if task in measured.failed:
-        return _Timed("failed", None, None)
-    if task in measured.too_large:
-        return _Timed("oom", None, None)
-    times, statistic = measured.times[task], options.statistic
-    both = [times.forward_ns] + ([times.backward_ns] if any(times.backward_ns) else [])
-    sure = all(spread_of(found, statistic, seed=task).worst <= options.target_share for found in both)
-    backward = statistics_of(times.backward_ns, times.backward_cpu_ns, statistic, seed=task) if len(both) > 1 else None
-    forward = statistics_of(times.forward_ns, times.forward_cpu_ns, statistic, seed=task)
-    return _Timed("ok" if sure else "noisy", forward, backward)
-
-
 def _overheads(measured: Measured, statistic: Statistic) -> Overheads:
     """An update costs a constant and a rate: two sizes tell them apart. A visit's phases share its constant."""
     all_params, one_params = measured.description.update_params
     update_all, update_one, visit = (
         statistics_of(times.forward_ns, times.forward_cpu_ns, statistic, seed=0)
-        for times in (measured.times[len(measured.memory) + place] for place in range(3))
+        for times in (measured.times[measured.num_layer_tasks + place] for place in range(3))
     )
-    empty = measured.times[len(measured.memory) + 2]
+    empty = measured.times[measured.num_layer_tasks + 2]
     back = statistics_of(empty.backward_ns, empty.backward_cpu_ns, statistic, seed=0)
     all_ns, one_ns = (int(getattr(found, statistic)) for found in (update_all, update_one))
     rate = max(0.0, (all_ns - one_ns) / (all_params - one_params)) if all_params > one_params else all_ns / all_params
@@ -192,7 +126,7 @@ def _wall_over_cpu(measured: Measured) -> float | None:
     shares = [
         (forward + backward) / (forward_cpu + backward_cpu)
         for task, times in measured.times.items()
-        if task in measured.memory
+        if task < measured.num_layer_tasks
         for forward, backward, forward_cpu, backward_cpu in zip(
             times.forward_ns, times.backward_ns, times.forward_cpu_ns, times.backward_cpu_ns, strict=True
         )

@@ -4,6 +4,9 @@ Protocol: all ranks of the node measure at the same time, each round visits ever
 order, many short rounds; the samples of all ranks are pooled. Spreading samples over time and measuring under the
 load of the other ranks matters more than repeating. Memory comes from shapes alone (``profiles.memory``). A shape that
 does not fit is a valid point: it bounds. Nothing is returned, and so nothing stored, unless all went well.
+
+I and W are measured in the same rounds, but after the first few in every fourth round only: they vary as F and B do,
+and a profile must not take twice as long for plans that may never split. F and B decide when it is enough.
 """
 
 import random
@@ -17,9 +20,10 @@ from planner.errors import DeviceError
 from planner.problem.profile import ModelProfile, Statistic
 from planner.problem.workload import Optimizer, Precision
 from planner.units import NS_PER_SECOND
-from profiles.assemble import Measured, TaskTimes, assemble
+from profiles.assemble import assemble
 from profiles.children import Child, children
 from profiles.machine import device_lock
+from profiles.points import Measured, TaskTimes
 from profiles.protocol import EXTRA_TASKS, Grid, Job, Memory, Reply, Round, Start
 from profiles.samples import spread_of
 from profiles.source import ModelSource
@@ -29,6 +33,7 @@ __all__ = ["CaptureOptions", "CaptureProgress", "capture"]
 _LEAST_ROUNDS = 3  # even when the time is up
 _START_LIMIT_S = 1800.0  # importing, making the model, counting memory
 _JUDGE_EVERY = 4  # rounds between two looks at the spread
+_SPLIT_EVERY = 4  # rounds, after the first _LEAST_ROUNDS, that have one sample of a task with a split backward
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,8 @@ class _Rounds:
     options: CaptureOptions
     times: dict[int, TaskTimes] = field(default_factory=dict)
     too_large: set[int] = field(default_factory=set)
-    failed: set[int] = field(default_factory=set)
+    failed: dict[int, str] = field(default_factory=dict)  # and why
+    split: tuple[int, ...] = ()
 
     def run(self, tell: Callable[[CaptureProgress], None]) -> Measured:
         starts = self._start()
@@ -125,11 +131,24 @@ class _Rounds:
             raise DeviceError("the first measuring process described no model", code="worker_failed")
         memory: dict[int, Memory] = {found.task: found for start in starts for found in start.memory}
         self.too_large |= {task for start in starts for task in start.too_large}
-        tasks = range(len(memory) + len(EXTRA_TASKS))
-        self._round([task for task in tasks if task not in self.too_large], random.Random(self.options.seed))
+        self.failed |= {failure.task: failure.reason for start in starts for failure in start.failed}
+        num_layer_tasks = len(description.measured) * len(self.jobs[0].grid.shapes)
+        tasks = range(num_layer_tasks + len(EXTRA_TASKS))
+        self.split = description.split
+        self._round(self._due(tasks, 0), random.Random(self.options.seed))
         self.times.clear()  # the first round only warms up
         self._measure(tasks, tell)
-        return Measured(description, memory, self.times, frozenset(self.too_large), frozenset(self.failed))
+        return Measured(description, num_layer_tasks, memory, self.times, frozenset(self.too_large), self.failed)
+
+    def _due(self, tasks: range, rounds: int) -> list[int]:
+        """What to measure after so many rounds: all tasks, the split ones (numbered behind them) not every time."""
+        whole = [task for task in tasks if task not in self.too_large | self.failed.keys()]
+        return whole + [
+            number
+            for number, task in enumerate(self.split, start=len(tasks))
+            if (rounds < _LEAST_ROUNDS or (rounds + number) % _SPLIT_EVERY == 0)
+            and not {number, task} & (self.too_large | self.failed.keys())
+        ]
 
     def _start(self) -> list[Start]:
         for rank, job in zip(self.ranks, self.jobs, strict=True):
@@ -140,7 +159,7 @@ class _Rounds:
         order = random.Random(self.options.seed + 1)
         started_ns, rounds = time.monotonic_ns(), 0
         while True:
-            self._round([task for task in tasks if task not in self.too_large | self.failed], order)
+            self._round(self._due(tasks, rounds), order)
             rounds += 1
             left_ns = max(0, self.options.time_limit_ns - (time.monotonic_ns() - started_ns))
             done = self._num_sure(tasks) if rounds % _JUDGE_EVERY == 0 or not left_ns else 0
@@ -156,7 +175,7 @@ class _Rounds:
         for rank in self.ranks:
             reply = rank.receive(Reply)
             self.too_large |= set(reply.too_large)
-            self.failed |= set(reply.failed)
+            self.failed |= {failure.task: failure.reason for failure in reply.failed}
             for sample in reply.samples:
                 self.times.setdefault(sample.task, TaskTimes()).add(sample)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
+from planner.executor.deferral import can_split
 from planner.executor.devices import device_kind
 from planner.problem.profile import Layer
 from profiles.device import total_bytes, usable_bytes
@@ -22,6 +23,7 @@ def describe(job: Job, tasks: Tasks) -> Description:
         reads=tasks.cut.reads,
         tied=tasks.cut.tied,
         measured=tuple(tasks.cut.layers[number].fingerprint for number in tasks.measured),
+        split=tuple(tasks.split),
         total_bytes=total_bytes(job.device),
         usable_bytes=job.usable_bytes if job.usable_bytes is not None else usable_bytes(job.device, job.num_ranks),
         device_kind=device_kind(torch.device(job.device)),
@@ -44,16 +46,18 @@ def _layers(job: Job, tasks: Tasks) -> Iterator[Layer]:
             num_trained_params=sum(p.numel() for p in parameters if p.requires_grad),
             buffer_bytes=sum(b.numel() * b.element_size() for b in layer.buffers.values()),
             causal=layer.causal,
-            splittable=layer.splittable,
-            forward_flops_per_token=flops[layer.fingerprint],
+            splittable=can_split(layer.module),
+            forward_flops_per_token=flops.get(layer.fingerprint),
         )
 
 
 def _flops_per_token(job: Job, tasks: Tasks) -> Iterator[tuple[str, int]]:
-    """By fingerprint, at the longest sequence of the grid."""
+    """By fingerprint, at the longest sequence of the grid that the layer takes."""
     shapes = job.grid.shapes
-    longest = max(range(len(shapes)), key=lambda number: shapes[number][1])
-    samples, tokens = shapes[longest]
     for place, layer in enumerate(tasks.measured):
-        flops = tasks.forward_flops(place * len(shapes) + longest)
-        yield tasks.cut.layers[layer].fingerprint, flops // (samples * tokens)
+        taken = [number for number in range(len(shapes)) if tasks.is_known(place * len(shapes) + number)]
+        if taken:
+            longest = max(taken, key=lambda number: shapes[number][1])
+            samples, tokens = shapes[longest]
+            flops = tasks.forward_flops(place * len(shapes) + longest)
+            yield tasks.cut.layers[layer].fingerprint, flops // (samples * tokens)

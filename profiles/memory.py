@@ -3,6 +3,9 @@
 The layer runs once under fake tensors; a dispatch mode counts every storage from its making to its end. Figures equal
 those of the real run to the byte, and cost no memory. Saved tensors are counted by storage; parameters and the layer's
 input are left out. Gradients of weights exist already, as they do from the second micro-batch of a step on.
+
+Of a visit whose backward is split, what I leaves for W lives until W: inputs and output gradients of the layer's
+modules. ``kept_bytes`` is the larger of that and of what F saved, so that it covers the visit from F to W.
 """
 
 import weakref
@@ -16,9 +19,19 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from planner.executor.deferral import Deferral
+from planner.executor.deferred_functions import Work, do_works
 from profiles.losses import Loss
 
-__all__ = ["LayerMemory", "MemoryBatch", "measure_memory", "tracked_memory"]
+__all__ = [
+    "LayerMemory",
+    "MemoryBatch",
+    "SplitMemory",
+    "measure_memory",
+    "measure_split",
+    "tracked_memory",
+    "tracked_split",
+]
 
 
 class LayerMemory(NamedTuple):
@@ -27,6 +40,13 @@ class LayerMemory(NamedTuple):
     output_bytes: int
     peak_forward_bytes: int
     peak_backward_bytes: int
+
+
+class SplitMemory(NamedTuple):
+    """Of a visit with I and W."""
+
+    kept_bytes: int
+    peak_bytes: int
 
 
 class MemoryBatch(NamedTuple):
@@ -39,11 +59,21 @@ class MemoryBatch(NamedTuple):
 
 def measure_memory(module: nn.Module, value: Tensor, labels: Tensor | None, loss: Loss | None) -> LayerMemory:
     """The memory of ``module`` for an input (and labels) shaped as these, which may be on meta."""
-    device = _device(module)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        tensors = {name: _fake(tensor, device) for name, tensor in _tensors(module)}
-        fake_labels = None if labels is None else _fake(labels, device)
-        return tracked_memory(module, tensors, MemoryBatch(_fake(value, device), fake_labels, loss))
+        return tracked_memory(module, *_fakes(module, MemoryBatch(value, labels, loss)))
+
+
+def measure_split(module: nn.Module, value: Tensor, labels: Tensor | None, loss: Loss | None) -> SplitMemory:
+    """The same with the backward split as the executor splits it."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        return tracked_split(module, *_fakes(module, MemoryBatch(value, labels, loss)))
+
+
+def _fakes(module: nn.Module, batch: MemoryBatch) -> tuple[dict[str, Tensor], MemoryBatch]:
+    device = _device(module)
+    tensors = {name: _fake(tensor, device) for name, tensor in _tensors(module)}
+    labels = None if batch.labels is None else _fake(batch.labels, device)
+    return tensors, MemoryBatch(_fake(batch.value, device), labels, batch.loss)
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -64,16 +94,8 @@ def _device(module: nn.Module) -> torch.device:
 
 def tracked_memory(module: nn.Module, tensors: Mapping[str, Tensor], batch: MemoryBatch) -> LayerMemory:
     """Run forward and backward with these parameters and buffers and count."""
-    value = batch.value.detach()
-    if value.is_floating_point():
-        value.requires_grad_()
-    for tensor in tensors.values():
-        if tensor.requires_grad:
-            tensor.grad = torch.empty_like(tensor)
-    gradients = [tensor.grad for tensor in tensors.values() if tensor.grad is not None]
-    held = [value, *tensors.values(), *gradients, *([] if batch.labels is None else [batch.labels])]
-    saved = _Saved([value, *tensors.values(), *([] if batch.labels is None else [batch.labels])])
-    with _Tracker(held) as tracker:
+    value, tracker, saved = _watched(tensors, batch)
+    with tracker:
         with torch.autograd.graph.saved_tensors_hooks(saved.pack, _same):
             output = functional_call(module, dict(tensors), (value,))
             last = output if batch.loss is None else batch.loss(output, batch.labels)
@@ -86,6 +108,41 @@ def tracked_memory(module: nn.Module, tensors: Mapping[str, Tensor], batch: Memo
         before = tracker.start_again()
         torch.autograd.backward(last, gradient)
     return LayerMemory(saved.num_bytes, _bytes(value), output_bytes, peak_forward, tracker.peak_bytes - before)
+
+
+def tracked_split(module: nn.Module, tensors: Mapping[str, Tensor], batch: MemoryBatch) -> SplitMemory:
+    """Run F, I and W with these parameters, of which at least one is trained, and buffers, and count."""
+    value, tracker, saved = _watched(tensors, batch)
+    deferral, works = Deferral([module]), list[Work]()
+    with tracker:
+        with deferral.into(works):
+            with torch.autograd.graph.saved_tensors_hooks(saved.pack, _same):
+                output = functional_call(module, dict(tensors), (value,))
+                last = output if batch.loss is None else batch.loss(output, batch.labels)
+            del output
+            gradient = torch.ones_like(last)
+            before = tracker.start_again()
+            torch.autograd.backward(last, gradient)
+            input_peak = tracker.peak_bytes - before
+        del last, gradient
+        value.grad = None  # handed back
+        left = tracker.start_again()
+        do_works(works)
+    kept = max(saved.num_bytes, left)
+    return SplitMemory(kept, max(saved.num_bytes + input_peak, tracker.peak_bytes) - kept)
+
+
+def _watched(tensors: Mapping[str, Tensor], batch: MemoryBatch) -> tuple[Tensor, "_Tracker", "_Saved"]:
+    """The input as a leaf, and what counts; called before the forward."""
+    value = batch.value.detach()
+    if value.is_floating_point():
+        value.requires_grad_()
+    for tensor in tensors.values():
+        if tensor.requires_grad:
+            tensor.grad = torch.empty_like(tensor)
+    gradients = [tensor.grad for tensor in tensors.values() if tensor.grad is not None]
+    given = [value, *tensors.values(), *([] if batch.labels is None else [batch.labels])]
+    return value, _Tracker([*given, *gradients]), _Saved(given)
 
 
 def _bytes(tensor: Tensor) -> int:

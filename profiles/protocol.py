@@ -1,7 +1,8 @@
 """What the measuring processes are told and what they answer: one JSON document a line, no pickle.
 
 A worker reads a job, answers with its description, then answers each round with its samples until its input ends.
-Tasks are numbered: every (measured layer, micro-batch size, sequence length), then the extra operations.
+Tasks are numbered: every (measured layer, micro-batch size, sequence length), then the extra operations, then those
+of the first kind again whose layer has trained weights, with their backward split into I and W.
 """
 
 from typing import Annotated
@@ -13,7 +14,19 @@ from planner.problem.profile import Layer, Reads, TiedWeights
 from planner.problem.workload import Optimizer, Precision
 from profiles.source import ModelSource
 
-__all__ = ["EXTRA_TASKS", "Description", "Grid", "Job", "Memory", "Refusal", "Reply", "Round", "Sample", "Start"]
+__all__ = [
+    "EXTRA_TASKS",
+    "Description",
+    "Failure",
+    "Grid",
+    "Job",
+    "Memory",
+    "Refusal",
+    "Reply",
+    "Round",
+    "Sample",
+    "Start",
+]
 
 EXTRA_TASKS = ("update_all", "update_one", "empty_visit")  # numbered after the layers' tasks
 
@@ -53,6 +66,15 @@ class Memory(Contract):
     output_bytes: Bytes
     peak_forward_bytes: Bytes
     peak_backward_bytes: Bytes
+    split_kept_bytes: Bytes | None  # None: the layer has nothing to split
+    split_peak_bytes: Bytes | None
+
+
+class Failure(Contract):
+    """A task that cannot be measured, and why."""
+
+    task: Index
+    reason: Annotated[str, Field(max_length=1024)]
 
 
 class Description(Contract):
@@ -64,6 +86,7 @@ class Description(Contract):
     reads: Many[Reads]
     tied: Many[TiedWeights]
     measured: Many[Digest]  # fingerprints in the order of the tasks
+    split: Many[Index]  # tasks of layers that are measured with a split backward too, in their order
     total_bytes: Count
     usable_bytes: Count
     device_kind: Name
@@ -73,11 +96,12 @@ class Description(Contract):
 
 
 class Start(Contract):
-    """A worker is ready: description (of rank 0), its share of the memory figures, tasks of those that do not fit."""
+    """A worker is ready: description (of rank 0), its share of the memory figures, tasks that do not fit or fail."""
 
     description: Description | None
     memory: Many[Memory]
     too_large: Many[Index]
+    failed: Many[Failure]
 
 
 class Round(Contract):
@@ -94,6 +118,8 @@ class Sample(Contract):
     forward_cpu_ns: Nanoseconds
     backward_ns: Nanoseconds
     backward_cpu_ns: Nanoseconds
+    weight_ns: Nanoseconds  # W; 0: not split
+    weight_cpu_ns: Nanoseconds
 
 
 class Reply(Contract):
@@ -101,7 +127,7 @@ class Reply(Contract):
 
     samples: Many[Sample]
     too_large: Many[Index] = ()  # ran out of memory
-    failed: Many[Index] = ()  # the layer refuses the shape
+    failed: Many[Failure] = ()  # the layer refuses the shape
 
 
 class Refusal(Contract):

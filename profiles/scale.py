@@ -10,7 +10,7 @@ from fractions import Fraction
 from planner.errors import ProblemError
 from planner.problem.canonical import document_bytes
 from planner.problem.contract import LongestDuration
-from planner.problem.profile import Device, Measurement, ModelProfile, Overheads, Point, Statistics
+from planner.problem.profile import Device, Measurement, ModelProfile, Overheads, Point, SplitCosts, Statistics
 from planner.problem.reading import read_document
 
 __all__ = ["scale_profile"]
@@ -78,7 +78,11 @@ def _measurement(
 
 def _point(point: Point, provenance: str, factor: Fraction) -> Point:
     times = {name: _statistics(getattr(point, name), factor) for name in _OPERATIONS}
-    return point.model_copy(update={"provenance": provenance, **times})
+    return point.model_copy(update={"provenance": provenance, "split": _split(point.split, factor), **times})
+
+
+def _split(found: SplitCosts | None, factor: Fraction) -> SplitCosts | None:
+    return None if found is None else found.model_copy(update={"forward": _statistics(found.forward, factor)})
 
 
 def _statistics(found: Statistics | None, factor: Fraction) -> Statistics | None:

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from planner.errors import ModelError
 from planner.problem.contract import Contract, Many, Name
+from profiles.blame import FAILURES, blame
 
 __all__ = ["ModelSource", "load_named"]
 
@@ -34,7 +35,12 @@ class ModelSource(Contract):
 def load_named(text: str, folder: str) -> Callable[..., object]:
     """The function that ``MODULE:NAME`` names. Raises ``ModelError`` where there is none."""
     place, _, name = text.partition(":")
-    module = _file_module(Path(folder, place)) if place.endswith(".py") else _module(place, folder)
+    try:
+        module = _file_module(Path(folder, place)) if place.endswith(".py") else _module(place, folder)
+    except ModelError:
+        raise
+    except FAILURES as error:
+        raise ModelError(f"cannot import {place!r}: {blame(error)}", code="bad_source", pointer=text) from None
     found: object = module
     for part in name.split("."):
         found = getattr(found, part, None)

@@ -11,17 +11,19 @@ from planner.cutting.cut import cut_model
 from planner.cutting.example import example_batch
 from planner.cutting.layer import CutLayer, CutModel
 from planner.cutting.meta import call_on_meta
-from planner.errors import ModelError
-from planner.problem.workload import Precision
+from planner.cutting.precision import DTYPES, require_precision
+from planner.errors import PlannerError
+from planner.executor.deferral import Deferral
+from profiles.blame import FAILURES, blame
 from profiles.losses import Loss, example_labels, named_loss
-from profiles.memory import LayerMemory, measure_memory
-from profiles.protocol import Job
-from profiles.source import load_named
-from profiles.work import EmptyVisit, LayerTask, UpdateTask
+from profiles.making import make_model
+from profiles.memory import LayerMemory, SplitMemory, measure_memory, measure_split
+from profiles.protocol import EXTRA_TASKS, Failure, Job
+from profiles.work import EmptyVisit, LayerTask, SplitTask, UpdateTask
 
-__all__ = ["DTYPES", "Tasks"]
+__all__ = ["Task", "Tasks"]
 
-DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+Task = LayerTask | UpdateTask | EmptyVisit | SplitTask
 _MOST_UPDATED_PARAMS = 50_000_000  # of the timed update: enough for a rate, little memory
 
 
@@ -35,33 +37,53 @@ class _Shape:
 
 
 class Tasks:
-    """Numbered tasks: measured layers x shapes, then update_all, update_one, empty_visit."""
+    """Numbered tasks: measured layers x shapes, then update_all, update_one, empty_visit, then ``split`` ones again.
+
+    ``failures``: tasks whose layer, or one before it, refuses the shape.
+    """
 
     def __init__(self, job: Job, device: torch.device) -> None:
         self._device = device
-        self.model = _model(job)
+        self.model = make_model(job.source)
         self.cut: CutModel = cut_model(self.model, job.source.cut)
+        require_precision(self.cut, job.precision)
         first = {layer.fingerprint: number for number, layer in reversed(list(enumerate(self.cut.layers)))}
         self.measured = sorted(first.values())  # the first of equal layers stands for all
         for number in self.measured:
             _give_values(self.cut.layers[number].module, device)
         self._loss: Loss | None = None
-        self.shapes = list(self._shapes(job))
-        self._built: dict[int, LayerTask | UpdateTask | EmptyVisit] = {}
+        self.failures: list[Failure] = []
+        self._shapes: dict[int, _Shape] = {}
+        for place, shape in enumerate(job.grid.shapes):
+            self._follow(job, place, shape)
+        self.num_layer_tasks = len(self.measured) * len(job.grid.shapes)
+        trained = {n for n in self.measured if any(p.requires_grad for p in self.cut.layers[n].module.parameters())}
+        self.split = [task for task in sorted(self._shapes) if self._shapes[task].layer in trained]
+        self._deferrals = {number: Deferral([self.cut.layers[number].module]) for number in trained}
+        self._built: dict[int, LayerTask] = {}
         self._extra = self._extra_tasks(job)
 
-    def _shapes(self, job: Job) -> Iterator[_Shape]:
-        """By measured layer, then by shape of the grid."""
-        rows = [self._chain(job, *shape) for shape in job.grid.shapes]
-        for layer in self.measured:
-            for row in rows:
-                yield row[layer]
+    def _follow(self, job: Job, place: int, shape: tuple[int, int]) -> None:
+        """Note the shapes of all layers for one shape of the grid; where one layer fails, those behind it do too."""
+        tasks = {layer: n * len(job.grid.shapes) + place for n, layer in enumerate(self.measured)}
+        done = 0
+        try:
+            for found in self._chain(job, *shape):
+                if found.layer in tasks:
+                    self._shapes[tasks[found.layer]] = found
+                done = found.layer + 1
+        except PlannerError:
+            raise
+        except FAILURES as error:
+            why = f"layer {self.cut.layers[done].id!r}: {blame(error)}"
+            left = [task for layer, task in tasks.items() if layer >= done]
+            self.failures += [Failure(task=task, reason=why) for task in left]
 
-    def _chain(self, job: Job, samples: int, tokens: int) -> list[_Shape]:
+    def _chain(self, job: Job, samples: int, tokens: int) -> Iterator[_Shape]:
         batch = example_batch(self.model, samples, tokens)
         if batch.is_floating_point():
             batch = batch.to(DTYPES[job.precision])
-        value, found = batch.to("meta"), []
+        value = batch.to("meta")
         for number, layer in enumerate(self.cut.layers):
             output = call_on_meta(layer.module, value)
             assert isinstance(output, Tensor), "the cutter lets only layers through that give one tensor"
@@ -69,9 +91,8 @@ class Tasks:
             labels = example_labels(output, batch) if is_last else None
             if labels is not None and self._loss is None:
                 self._loss = named_loss(job.source.loss, job.source.folder, labels=labels)
-            found.append(_Shape(number, value, None if labels is None else labels.to("meta")))
+            yield _Shape(number, value, None if labels is None else labels.to("meta"))
             value = output
-        return found
 
     def _extra_tasks(self, job: Job) -> list[UpdateTask | EmptyVisit]:
         modules = [self.cut.layers[number].module for number in self.measured]
@@ -86,44 +107,62 @@ class Tasks:
         return [UpdateTask(fitting, job.optimizer), UpdateTask(smallest, job.optimizer), EmptyVisit(self._device)]
 
     @property
-    def num_layer_tasks(self) -> int:
-        return len(self.shapes)
-
-    @property
     def update_params(self) -> tuple[int, int]:
         """Parameters of the two timed updates."""
         counts = [task.num_params for task in self._extra if isinstance(task, UpdateTask)]
         return (counts[0], counts[1])
 
     def layer_of(self, task: int) -> CutLayer:
-        return self.cut.layers[self.shapes[task].layer]
+        return self.cut.layers[self.shape_of(task).layer]
+
+    def shape_of(self, task: int) -> _Shape:
+        return self._shapes[self._whole(task)]
+
+    def _whole(self, task: int) -> int:
+        """The task itself, or the one whose split form it is."""
+        first_split = self.num_layer_tasks + len(EXTRA_TASKS)
+        return self.split[task - first_split] if task >= first_split else task
+
+    def is_known(self, task: int) -> bool:
+        """Whether the shape of a layer's task could be followed."""
+        return task in self._shapes
 
     def memory(self, task: int) -> LayerMemory:
         """Exact bytes of a layer's task, from shapes alone."""
-        shape = self.shapes[task]
+        shape = self._shapes[task]
         loss = None if shape.labels is None else self._loss
         return measure_memory(self.layer_of(task).module, shape.value, shape.labels, loss)
+
+    def split_memory(self, task: int) -> SplitMemory | None:
+        """The same with its backward split; None where there is nothing to split."""
+        shape = self._shapes[task]
+        loss = None if shape.labels is None else self._loss
+        if shape.layer not in self._deferrals:
+            return None
+        return measure_split(self.layer_of(task).module, shape.value, shape.labels, loss)
 
     def forward_flops(self, task: int) -> int:
         """Floating-point operations of a forward, counted on meta: CPU attention kernels would be missed."""
         with FlopCounterMode(display=False) as counter:
-            call_on_meta(self.layer_of(task).module, self.shapes[task].value)
+            call_on_meta(self.layer_of(task).module, self._shapes[task].value)
         return int(counter.get_total_flops())
 
-    def task(self, number: int) -> LayerTask | UpdateTask | EmptyVisit:
+    def task(self, number: int) -> Task:
         """A task with its random values, built once."""
-        if number >= self.num_layer_tasks:
+        if self.num_layer_tasks <= number < self.num_layer_tasks + len(EXTRA_TASKS):
             return self._extra[number - self.num_layer_tasks]
-        if number not in self._built:
-            self._built[number] = self._layer_task(number)
-        return self._built[number]
+        whole = self._whole(number)
+        if whole not in self._built:
+            self._built[whole] = self._layer_task(whole)
+        found = self._built[whole]
+        return found if whole == number else SplitTask(found, self._deferrals[self._shapes[whole].layer])
 
     def drop(self, number: int) -> None:
         """Free the values of a task that will not run again."""
         self._built.pop(number, None)
 
     def _layer_task(self, number: int) -> LayerTask:
-        shape, layer = self.shapes[number], self.layer_of(number)
+        shape, layer = self._shapes[number], self.layer_of(number)
         if shape.layer == 0:
             value = example_batch(self.model, *shape.value.shape[:2]).to(shape.value.dtype)
         else:
@@ -166,14 +205,3 @@ def _first_params(parameters: list[nn.Parameter], most: int) -> list[nn.Paramete
         chosen.append(parameter)
         total += parameter.numel()
     return chosen
-
-
-def _model(job: Job) -> nn.Module:
-    made = load_named(job.source.factory, job.source.folder)()
-    if not isinstance(made, nn.Module):
-        raise ModelError(
-            f"{job.source.factory} gave {type(made).__name__}, expected an nn.Module",
-            code="bad_source",
-            pointer=job.source.factory,
-        )
-    return made.to(DTYPES[job.precision])

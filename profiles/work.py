@@ -1,4 +1,7 @@
-"""The work of one measuring process: every task can be run once, with random values, and is timed in two phases."""
+"""The work of one measuring process: every task can be run once, with random values, and is timed by phases.
+
+I and W are the executor's own split: the same functions run here and in a training step.
+"""
 
 import time
 from collections.abc import Callable
@@ -10,19 +13,23 @@ from torch import Tensor, nn
 from torch.autograd import backward
 
 from planner.cutting.layer import CutLayer
+from planner.executor.deferral import Deferral
+from planner.executor.deferred_functions import Work, do_works
 from planner.problem.workload import Optimizer
 from profiles.losses import Loss
 
-__all__ = ["Clock", "EmptyVisit", "LayerTask", "Timing", "UpdateTask", "clock_of"]
+__all__ = ["Clock", "EmptyVisit", "LayerTask", "SplitTask", "Timing", "UpdateTask", "clock_of"]
 
 
 class Timing(NamedTuple):
-    """Wall (or device) time and process CPU time of both phases; 0 for a phase that does not exist."""
+    """Wall (or device) time and process CPU time of each phase; 0 for a phase that does not exist."""
 
     forward_ns: int
     forward_cpu_ns: int
     backward_ns: int
     backward_cpu_ns: int
+    weight_ns: int = 0  # W of a split backward, which leaves I to ``backward_ns``
+    weight_cpu_ns: int = 0
 
 
 class _Mark(NamedTuple):
@@ -64,14 +71,12 @@ def _cuda_between_ns(start: _Mark, end: _Mark) -> int:
     return round(milliseconds * 1e6)
 
 
-def _timing(clock: Clock, marks: tuple[_Mark, _Mark, _Mark]) -> Timing:
-    start, middle, end = marks
-    return Timing(
-        clock.between_ns(start, middle),
-        middle.cpu_ns - start.cpu_ns,
-        clock.between_ns(middle, end),
-        end.cpu_ns - middle.cpu_ns,
-    )
+def _timing(clock: Clock, *phases: tuple[_Mark, _Mark]) -> Timing:
+    """Of one phase after another, each by its start and end; what comes between two phases is not timed."""
+    found = [(clock.between_ns(start, end), end.cpu_ns - start.cpu_ns) for start, end in phases]
+    while len(found) < 2:
+        found.append((0, 0))
+    return Timing(*(duration for pair in found for duration in pair))
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,10 @@ class LayerTask:
 
     def run(self, clock: Clock) -> Timing:
         """F, then B, as a training step does them for one micro-batch."""
+        return _timing(clock, *self.phases(clock))
+
+    def phases(self, clock: Clock) -> list[tuple[_Mark, _Mark]]:
+        """Run both; when each began and ended."""
         value = self.example.detach()
         if self.wants_input_gradient:
             value.requires_grad_()
@@ -94,13 +103,28 @@ class LayerTask:
         last = output if self.loss is None else self.loss(output, self.labels)
         middle = clock.mark()
         if not last.requires_grad:
-            return _timing(clock, (start, middle, middle))
+            return [(start, middle)]
         gradient = None if self.loss is not None else torch.randn_like(last)
         ready = clock.mark()
         backward(last, gradient)
-        end = clock.mark()
-        forward, back = _timing(clock, (start, middle, middle)), _timing(clock, (ready, ready, end))
-        return Timing(forward.forward_ns, forward.forward_cpu_ns, back.backward_ns, back.backward_cpu_ns)
+        return [(start, middle), (ready, clock.mark())]
+
+
+@dataclass(frozen=True)
+class SplitTask:
+    """The same layer in a visit whose backward is split, as the executor runs it. ``deferral``: of the layer."""
+
+    whole: LayerTask
+    deferral: Deferral
+
+    def run(self, clock: Clock) -> Timing:
+        """F, I, W."""
+        works: list[Work] = []
+        with self.deferral.into(works):
+            phases = self.whole.phases(clock)
+        start = clock.mark()
+        do_works(works)
+        return _timing(clock, *phases, (start, clock.mark()))
 
 
 class UpdateTask:
@@ -116,8 +140,7 @@ class UpdateTask:
     def run(self, clock: Clock) -> Timing:
         start = clock.mark()
         self._optimizer.step()
-        end = clock.mark()
-        return _timing(clock, (start, end, end))
+        return _timing(clock, (start, clock.mark()))
 
 
 _OPTIMIZERS: dict[Optimizer, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
@@ -140,4 +163,4 @@ class EmptyVisit:
         given = value.view_as(value)
         middle = clock.mark()
         backward(given, self._value)
-        return _timing(clock, (start, middle, clock.mark()))
+        return _timing(clock, (start, middle), (middle, clock.mark()))

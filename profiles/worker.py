@@ -5,39 +5,46 @@ Standard output carries the protocol alone: what a model prints goes to standard
 """
 
 import gc
-import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 import torch
 
-from planner.errors import PlannerError
+from planner.errors import ModelError, PlannerError
 from planner.problem.canonical import document_bytes
 from planner.problem.contract import Contract
 from planner.problem.reading import read_document
+from profiles.blame import FAILURES, blame
 from profiles.describe import describe
 from profiles.device import require_device
-from profiles.protocol import Job, Memory, Refusal, Reply, Round, Sample, Start
+from profiles.protocol import EXTRA_TASKS, Failure, Job, Memory, Refusal, Reply, Round, Sample, Start
 from profiles.tasks import Tasks
 from profiles.work import Clock, clock_of
 
 __all__ = ["main"]
 
-_log = logging.getLogger(__name__)
 _Write = Callable[[Contract], None]
 
 
 def main() -> int:
     """Serve one job."""
-    lines, write = sys.stdin.buffer, _writer(_private_stdout())
+    lines, write = _private_stdin(), _writer(_private_stdout())
     try:
         _serve(lines, write)
     except PlannerError as error:
         write(Refusal(code=error.code, message=error.message[:4096], pointer=error.pointer[:1024]))
         return 1
     return 0
+
+
+def _private_stdin() -> BinaryIO:
+    """The real standard input for the protocol; a model that reads descriptor 0 finds it empty."""
+    descriptor, empty = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    return os.fdopen(descriptor, "rb")
 
 
 def _private_stdout() -> BinaryIO:
@@ -60,7 +67,7 @@ def _serve(lines: BinaryIO, write: _Write) -> None:
     torch.set_num_threads(job.threads)
     torch.manual_seed(job.seed + job.rank)
     device = _device(job)
-    tasks = Tasks(job, device)
+    tasks = _tasks(job, device)
     start = _prepare(job, tasks)
     write(start)
     gc.collect()
@@ -70,23 +77,42 @@ def _serve(lines: BinaryIO, write: _Write) -> None:
         write(_round(read_document(line, Round), tasks, clock))
 
 
+def _tasks(job: Job, device: torch.device) -> Tasks:
+    """Raises ``ModelError`` for whatever a user's model raises while it is cut and followed."""
+    try:
+        return Tasks(job, device)
+    except PlannerError:
+        raise
+    except FAILURES as error:
+        message = f"the model cannot be cut into layers: {blame(error)}"
+        raise ModelError(message, code="model_failed", pointer=job.source.factory) from None
+
+
 def _round(order: Round, tasks: Tasks, clock: Clock) -> Reply:
     samples: list[Sample] = []
     too_large: list[int] = []
-    failed: list[int] = []
+    failed: list[Failure] = []
     for number in order.tasks:
         try:
             samples.append(Sample(task=number, **tasks.task(number).run(clock)._asdict()))
-        except (MemoryError, torch.OutOfMemoryError):
-            too_large.append(number)
-        except (IndexError, RuntimeError) as error:  # positions beyond a table, shapes that a layer refuses
-            found = too_large if "can't allocate memory" in str(error) else failed
-            found.append(number)
-            shape = tuple(tasks.shapes[number].value.shape)
-            _log.warning("layer %s at %s: %s", tasks.layer_of(number).id, shape, error)
-    for number in (*too_large, *failed):
+        except PlannerError:
+            raise
+        except FAILURES as error:
+            if _is_memory(error):
+                too_large.append(number)
+            else:
+                failed.append(_failure(number, tasks, error))
+    for number in (*too_large, *(failure.task for failure in failed)):
         tasks.drop(number)
     return Reply(samples=tuple(samples), too_large=tuple(too_large), failed=tuple(failed))
+
+
+def _is_memory(error: BaseException) -> bool:
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
+
+
+def _failure(task: int, tasks: Tasks, error: BaseException) -> Failure:
+    return Failure(task=task, reason=f"layer {tasks.layer_of(task).id!r}: {blame(error)}")
 
 
 def _device(job: Job) -> torch.device:
@@ -101,15 +127,39 @@ def _device(job: Job) -> torch.device:
 def _prepare(job: Job, tasks: Tasks) -> Start:
     """Describe the model and count this rank's share of the memory figures."""
     description = describe(job, tasks)
-    memory = [
-        Memory(task=number, **tasks.memory(number)._asdict())
-        for number in range(job.rank, tasks.num_layer_tasks, job.num_ranks)
-    ]
+    memory: list[Memory] = []
+    failed = list(tasks.failures) if job.rank == 0 else []
+    for number in range(job.rank, tasks.num_layer_tasks, job.num_ranks):
+        try:
+            if tasks.is_known(number):
+                memory.append(_memory(number, tasks))
+        except PlannerError:
+            raise
+        except FAILURES as error:
+            failed.append(_failure(number, tasks, error))
     return Start(
         description=description if job.rank == 0 else None,
         memory=tuple(memory),
-        too_large=tuple(m.task for m in memory if _needed(m) > description.usable_bytes),
+        too_large=tuple(_too_large(memory, tasks, description.usable_bytes)),
+        failed=tuple(failed),
     )
+
+
+def _memory(task: int, tasks: Tasks) -> Memory:
+    split = tasks.split_memory(task)
+    kept, peak = (None, None) if split is None else split
+    return Memory(task=task, **tasks.memory(task)._asdict(), split_kept_bytes=kept, split_peak_bytes=peak)
+
+
+def _too_large(memory: list[Memory], tasks: Tasks, usable_bytes: int) -> Iterator[int]:
+    """Tasks that do not fit, whole and split."""
+    split = {task: tasks.num_layer_tasks + len(EXTRA_TASKS) + place for place, task in enumerate(tasks.split)}
+    for found in memory:
+        if _needed(found) > usable_bytes:
+            yield found.task
+        kept = found.input_bytes + found.output_bytes + (found.split_kept_bytes or 0)
+        if found.task in split and kept + (found.split_peak_bytes or 0) > usable_bytes:
+            yield split[found.task]
 
 
 def _needed(memory: Memory) -> int:

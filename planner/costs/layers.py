@@ -39,7 +39,11 @@ class RankShape(NamedTuple):
 
 
 class LayerPrice(NamedTuple):
-    """One layer for one shape. Input and weight gradient are None where the profile has not measured them."""
+    """One layer for one shape. Input and weight gradient are None where the profile has not measured them.
+
+    The fields ``split_...`` stand in place of forward, saved and backward transient in a visit with I and W; where the
+    profile says nothing of them they are equal to those.
+    """
 
     forward_ns: int
     backward_ns: int
@@ -50,7 +54,19 @@ class LayerPrice(NamedTuple):
     output_bytes: int
     forward_transient_bytes: int  # above what is kept
     backward_transient_bytes: int
+    split_forward_ns: int
+    split_saved_bytes: int
+    split_transient_bytes: int
     provenance: str
+
+    @property
+    def in_split_visit(self) -> "LayerPrice":
+        """The price of the same layer in a visit whose backward is split into I and W."""
+        return self._replace(
+            forward_ns=self.split_forward_ns,
+            saved_bytes=self.split_saved_bytes,
+            backward_transient_bytes=self.split_transient_bytes,
+        )
 
 
 class _Measure(NamedTuple):
@@ -80,10 +96,19 @@ _TIMES = (
     _Measure("backward", _time_terms, bytes=False),
     _Measure("backward_input", _time_terms, bytes=False),
     _Measure("backward_weight", _weight_time_terms, bytes=False),
+    _Measure("split_forward", _time_terms, bytes=False),
 )
 _BYTES = tuple(
     _Measure(name, _byte_terms, bytes=True)
-    for name in ("saved_bytes", "input_bytes", "output_bytes", "peak_forward_bytes", "peak_backward_bytes")
+    for name in (
+        "saved_bytes",
+        "input_bytes",
+        "output_bytes",
+        "peak_forward_bytes",
+        "peak_backward_bytes",
+        "split_kept_bytes",
+        "split_peak_bytes",
+    )
 )
 
 
@@ -181,24 +206,36 @@ def _layer_price(values: dict[str, int | None], tag: str, refusal: PriceError) -
             raise refusal
         else:
             whole = (parts[0] or 0) + (parts[1] or 0)
-    forward, saved = values["forward"], values["saved_bytes"]
+    forward, saved, peak = values["forward"], values["saved_bytes"], values["peak_backward_bytes"] or 0
     assert forward is not None
     assert saved is not None
     return LayerPrice(
-        forward,
-        whole,
-        *parts,
-        saved,
-        values["input_bytes"] or 0,
-        values["output_bytes"] or 0,
-        max(0, (values["peak_forward_bytes"] or 0) - saved),
-        values["peak_backward_bytes"] or 0,
-        tag,
+        forward_ns=forward,
+        backward_ns=whole,
+        backward_input_ns=parts[0],
+        backward_weight_ns=parts[1],
+        saved_bytes=saved,
+        input_bytes=values["input_bytes"] or 0,
+        output_bytes=values["output_bytes"] or 0,
+        forward_transient_bytes=max(0, (values["peak_forward_bytes"] or 0) - saved),
+        backward_transient_bytes=peak,
+        split_forward_ns=_or(values["split_forward"], forward),
+        split_saved_bytes=_or(values["split_kept_bytes"], saved),
+        split_transient_bytes=_or(values["split_peak_bytes"], peak),
+        provenance=tag,
     )
 
 
+def _or(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value
+
+
+_OF_SPLIT = {"split_forward": "forward", "split_kept_bytes": "kept_bytes", "split_peak_bytes": "peak_bytes"}
+
+
 def _read(point: Point, name: str, statistic: str) -> int | None:
-    found = getattr(point, name)
+    of_split = _OF_SPLIT.get(name)
+    found = getattr(point, name) if of_split is None else getattr(point.split, of_split, None)
     if isinstance(found, Statistics):
         value = getattr(found, statistic)
         assert isinstance(value, int)

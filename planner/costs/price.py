@@ -14,7 +14,16 @@ from planner.costs.layers import KindCosts, LayerPrice, RankShape
 from planner.costs.links import Links, Place
 from planner.costs.prices import BorderPrice, PlanPrices, VisitPrice
 from planner.costs.provenance import worst_provenance
-from planner.costs.stages import GRADIENT_BYTES, StageUse, StateCut, layer_state_bytes, require_split, visit_price
+from planner.costs.stages import (
+    GRADIENT_BYTES,
+    MOST_WAITING_BYTES,
+    StageUse,
+    StateCut,
+    layer_state_bytes,
+    require_split,
+    split_visit_price,
+    whole_visit_price,
+)
 from planner.costs.sums import sum_ns
 from planner.errors import PriceError
 from planner.plan.borders import Transfer, is_handover, mesh_transfers, transfers
@@ -106,7 +115,8 @@ class _Pricing:
     def _visit(self, number: int, shape: VisitShape) -> VisitPrice:
         stage, layers = self._plan.stages[number], self._layers(number, shape)
         profile = self._kind_costs(number).profile
-        if self._operations[number] & {"I", "W"}:
+        is_split = self._operations[number] >= {"I", "W"}
+        if is_split:
             require_split((profile.layers[layer], price) for layer, price in zip(stage.layers, layers, strict=True))
         if "selective" in stage.recompute:
             message = f"stage {number} recomputes selectively, which profiles do not measure"
@@ -118,8 +128,15 @@ class _Pricing:
             restores_at_once="R" in self._operations[number],
             is_read=any(number in self._dependencies.neighbours[route, s].reads for s in self._plan.routes[route]),
             per_instruction_ns=profile.overheads.per_instruction_ns,
+            waiting_bytes=self._waiting_bytes(number) if is_split else 0,
         )
-        return visit_price(layers, use)
+        return split_visit_price(layers, use) if is_split else whole_visit_price(layers, use)
+
+    def _waiting_bytes(self, number: int) -> int:
+        """Gradients that W of a stage holds until it adds several at once."""
+        stage, layers = self._plan.stages[number], self._kind_costs(number).profile.layers
+        num_params = sum(layers[layer].num_trained_params for layer in stage.layers)
+        return min(MOST_WAITING_BYTES, -(-num_params * GRADIENT_BYTES // stage.mesh.tensor))
 
     def _borders(self) -> Iterator[tuple[tuple[int, int, VisitShape], BorderPrice]]:
         priced: set[tuple[int, int, VisitShape]] = set()

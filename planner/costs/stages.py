@@ -2,6 +2,9 @@
 
 Kept from forward to backward: what each layer saves and its input (the output of the layer before it, counted once);
 of a layer under full recompute the input alone; and the stage's own output while something reads it.
+
+A backward is split where the stream has both I and W of a stage. What I leaves for W counts from F on, as what F saves
+(``LayerPrice.split_saved_bytes`` covers both); under recompute without an R too, as all layers wait for W together.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,9 +16,19 @@ from planner.errors import PriceError
 from planner.problem.profile import Layer
 from planner.problem.workload import Workload
 
-__all__ = ["GRADIENT_BYTES", "StageUse", "StateCut", "layer_state_bytes", "require_split", "visit_price"]
+__all__ = [
+    "GRADIENT_BYTES",
+    "MOST_WAITING_BYTES",
+    "StageUse",
+    "StateCut",
+    "layer_state_bytes",
+    "require_split",
+    "split_visit_price",
+    "whole_visit_price",
+]
 
 GRADIENT_BYTES = 4  # of one parameter: fp32, or the fp32 main gradient of a 16-bit model
+MOST_WAITING_BYTES = 1 << 23  # of gradients that the executor's W gathers before it adds them to the weights'
 
 
 class StageUse(NamedTuple):
@@ -25,10 +38,32 @@ class StageUse(NamedTuple):
     restores_at_once: bool  # the stream has an R: everything dropped is back together
     is_read: bool  # another stage reads it: its output is kept
     per_instruction_ns: int
+    waiting_bytes: int = 0  # of weight gradients that a W holds
 
 
-def visit_price(layers: Sequence[LayerPrice], use: StageUse) -> VisitPrice:
-    """The price of a visit; ``layers`` are those of the stage in order."""
+def whole_visit_price(layers: Sequence[LayerPrice], use: StageUse) -> VisitPrice:
+    """The price of a visit without both I and W; ``layers`` are those of the stage in order.
+
+    An I or W that stands alone computes every gradient that there is.
+    """
+    price = _visit_price(layers, use)
+    return price._replace(backward_input_ns=price.backward_ns, backward_weight_ns=price.backward_ns)
+
+
+def split_visit_price(layers: Sequence[LayerPrice], use: StageUse) -> VisitPrice:
+    """The price of a visit with I and W."""
+    split = [layer.in_split_visit for layer in layers]
+    price = _visit_price(split, use)
+    transient_bytes = price.backward_transient_bytes + use.waiting_bytes
+    if use.restores_at_once:
+        return price._replace(backward_transient_bytes=transient_bytes)
+    left = sum(layer.saved_bytes for layer, recomputed in zip(split, use.recomputed, strict=True) if recomputed)
+    return price._replace(
+        backward_transient_bytes=transient_bytes, kept_bytes=price.kept_bytes + left, restored_bytes=0
+    )
+
+
+def _visit_price(layers: Sequence[LayerPrice], use: StageUse) -> VisitPrice:
     pairs = list(zip(layers, use.recomputed, strict=True))
     dropped = [layer for layer, recomputed in pairs if recomputed]
     again_ns = sum(layer.forward_ns for layer in dropped)

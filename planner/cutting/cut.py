@@ -153,7 +153,6 @@ def _layer(part: Part, names: TensorNames, fingerprint: str) -> CutLayer:
         local_names=places,
         fingerprint=fingerprint,
         causal=part.causal,
-        splittable=False,  # I and W are not measured apart yet
     )
 
 

@@ -39,7 +39,6 @@ class CutLayer:
     local_names: Mapping[str, tuple[str, ...]]  # global name -> its places inside ``module``
     fingerprint: Digest  # equal layers are measured once
     causal: bool  # may be sliced by tokens
-    splittable: bool  # can run I and W apart
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ __all__ = [
     "ProfileProvenance",
     "Provenance",
     "Reads",
+    "SplitCosts",
     "Statistic",
     "Statistics",
     "TiedWeights",
@@ -55,6 +56,11 @@ Provenance = Annotated[
         max_length=80,
     ),
 ]
+
+
+def _is_none(value: object) -> bool:
+    """Of a field that is left out of a document where it has no value: older documents keep their digests."""
+    return value is None
 
 
 class Reads(Contract):
@@ -96,6 +102,14 @@ class Statistics(Contract):
         return self
 
 
+class SplitCosts(Contract):
+    """What a visit with its backward split into I and W costs beside those two; the executor's own split."""
+
+    forward: Statistics  # as it runs then
+    kept_bytes: Bytes  # at the most, from F to W, without parameters and without the layer's input
+    peak_bytes: Bytes  # most bytes above the kept ones while I or W runs
+
+
 class Point(Contract):
     """Costs of one layer for one shape on one rank; ``oom`` is a valid point: it bounds, it has no times."""
 
@@ -110,11 +124,13 @@ class Point(Contract):
     backward: Statistics | None
     backward_input: Statistics | None = None
     backward_weight: Statistics | None = None
+    split: SplitCosts | None = Field(default=None, exclude_if=_is_none)
     saved_bytes: Bytes | None  # kept from forward to backward, without parameters and without the layer's input
     input_bytes: Bytes | None
     output_bytes: Bytes | None
     peak_forward_bytes: Bytes | None  # most bytes above the start, saved bytes included
     peak_backward_bytes: Bytes | None  # most bytes above the kept ones while the backward runs
+    failure: Annotated[str, Field(max_length=1024)] | None = Field(default=None, exclude_if=_is_none)  # of what failed
 
     @model_validator(mode="after")
     def _complete(self) -> "Point":
@@ -135,7 +151,7 @@ class Layer(Contract):
     num_trained_params: Index  # 0: frozen or without weights, no weight gradient
     buffer_bytes: Bytes
     causal: bool  # may be sliced by tokens
-    splittable: bool  # declares I and W
+    splittable: bool  # W computes all its weight gradients, I none
     forward_flops_per_token: Index | None = None  # at the longest profiled sequence
 
 

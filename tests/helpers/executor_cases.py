@@ -505,7 +505,6 @@ def cut_skip_model(model: nn.Module, cut: object = None) -> CutModel:
             local_names={f"{number}.{name}": (name,) for name, _ in module.named_parameters()},
             fingerprint=digest_of(f"layer {number}"),
             causal=True,
-            splittable=True,
         )
         for number, module in enumerate(model)
     )
