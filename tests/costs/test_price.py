@@ -10,7 +10,7 @@ from planner.plan.graph import LayerGraph, Node
 from planner.plan.mesh import Mesh
 from planner.plan.plan import MicroBatch, Plan, Stage, VisitShape
 from planner.problem.problem import Problem
-from tests.helpers.documents import make_cluster, make_problem, make_profile, make_workload
+from tests.helpers.documents import make_cluster, make_problem, make_profile, make_workload, with_split_costs
 
 SHAPE = VisitShape(4, 0, 32)
 
@@ -101,6 +101,48 @@ def test_split_backward_needs_its_own_times() -> None:
     unpriced = make_plan(fused, *TWO, streams=streams, groups=((0,), (1,)))
     with pytest.raises(PriceError, match="has no times of input and weight gradient"):
         price_plan(unpriced, fused)
+
+
+def test_a_split_visit_has_its_own_forward_and_memory() -> None:
+    # F 5 ms a layer instead of 4; a layer keeps 50,000 bytes until W instead of 16,000; 700 more while I or W runs.
+    # W gathers the gradients of the stage's 2,000 parameters, 8,000 bytes. B of the other stage is as ever.
+    profile = make_profile(split=True, per_instruction_ns=5_000)
+    split = make_problem(profiles=[with_split_costs(profile, forward_ns=5_000_000, kept_bytes=50_000, peak_bytes=700)])
+    streams = ("0F0 0F1 0I0 0W0 0I1 0W1 0G0 0U0", TWO_STREAMS[1])
+    prices = price_plan(make_plan(split, *TWO, streams=streams, groups=((0,), (1,))), split)
+    visit, other = prices.visits[0, SHAPE], prices.visits[1, SHAPE]
+    assert (visit.forward_ns, visit.backward_input_ns, visit.backward_weight_ns) == (10_005_000, 8_005_000, 8_005_000)
+    assert visit.kept_bytes == 2 * 50_000 + 4 * 256 + 4_000 + 4_000
+    assert visit.backward_transient_bytes == 700 + 2 * 1_000 * 4
+    assert (other.forward_ns, other.kept_bytes) == (8_005_000, 32_000 + 4_000 + 4_000)
+
+
+def test_under_recompute_a_split_visit_keeps_what_w_waits_for() -> None:
+    profile = make_profile(split=True)
+    problem = make_problem(
+        profiles=[with_split_costs(profile, forward_ns=5_000_000, kept_bytes=50_000, peak_bytes=700)]
+    )
+    again = Stage(group=0, first_layer=0, end_layer=2, recompute={"full": (0, 1)})
+    streams = ("0F0 0F1 0I0 0W0 0I1 0W1 0G0 0U0", TWO_STREAMS[1])
+    visit = price_plan(make_plan(problem, again, TWO[1], streams=streams, groups=((0,), (1,))), problem).visits[
+        0, SHAPE
+    ]
+    assert visit.backward_input_ns == 8_000_000 + 10_000_000  # both layers run again, split, inside I
+    assert (visit.kept_bytes, visit.restored_bytes) == (2 * 50_000 + 4 * 256 + 4_000 + 4_000, 0)
+    streams = ("0F0 0F1 0R0 0I0 0W0 0R1 0I1 0W1 0G0 0U0", TWO_STREAMS[1])
+    visit = price_plan(make_plan(problem, again, TWO[1], streams=streams, groups=((0,), (1,))), problem).visits[
+        0, SHAPE
+    ]
+    assert (visit.backward_input_ns, visit.recompute_ns) == (8_000_000, 10_000_000)
+    assert (visit.kept_bytes, visit.restored_bytes) == (4 * 256 + 4_000 + 4_000, 2 * 50_000)
+
+
+def test_a_w_that_stands_alone_is_the_whole_backward() -> None:
+    # Nothing goes back from the first stage: its W computes every gradient at once, as B would.
+    problem = make_problem()  # no I and W measured, none needed
+    streams = ("0F0 0F1 0W0 0W1 0G0 0U0", TWO_STREAMS[1])
+    visit = price_plan(make_plan(problem, *TWO, streams=streams, groups=((0,), (1,))), problem).visits[0, SHAPE]
+    assert visit.backward_weight_ns == 16_000_000
 
 
 def test_tied_weights_are_summed_over_both_holders_and_kept_once_a_group() -> None:

@@ -20,6 +20,7 @@ from planner.problem.profile import (
     Point,
     ProfileProvenance,
     Reads,
+    SplitCosts,
     Statistic,
     Statistics,
     TiedWeights,
@@ -37,6 +38,7 @@ __all__ = [
     "make_request",
     "make_statistics",
     "make_workload",
+    "with_split_costs",
 ]
 
 GIB = 2**30
@@ -185,6 +187,16 @@ def make_profile(
             per_instruction_ns=per_instruction_ns, update_ns_per_million_params=update_ns_per_million_params
         ),
     )
+
+
+def with_split_costs(profile: ModelProfile, *, forward_ns: int, kept_bytes: int, peak_bytes: int) -> ModelProfile:
+    """The profile with the same costs of a split visit at every point."""
+    costs = SplitCosts(forward=make_statistics(forward_ns), kept_bytes=kept_bytes, peak_bytes=peak_bytes)
+    measurements = tuple(
+        one.model_copy(update={"points": tuple(p.model_copy(update={"split": costs}) for p in one.points)})
+        for one in profile.measurements
+    )
+    return profile.model_copy(update={"measurements": measurements})
 
 
 def make_link(source: str, target: str, tier: str, *, latency_ns: int = 1_000, bytes_per_us: int = 1_000) -> Link:

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-__all__ = ["gpt2", "llama", "llama_on_meta"]
+__all__ = ["gpt2", "llama", "llama_bf16", "llama_on_meta"]
 
 
 def llama(*, num_blocks: int = 3, tied: bool = False, attention: str = "sdpa", device: str = "cpu") -> nn.Module:
@@ -50,3 +50,8 @@ def gpt2(*, num_blocks: int = 3, attention: str = "sdpa", device: str = "cpu") -
 def llama_on_meta() -> nn.Module:
     """The Llama without values."""
     return llama(device="meta")
+
+
+def llama_bf16() -> nn.Module:
+    """The Llama in half the bits."""
+    return llama().to(torch.bfloat16)

@@ -1,9 +1,9 @@
-"""Models that the measuring processes of the tests make; torch alone, so that they start quickly."""
+"""Models that the measuring processes of the tests make; most of torch alone, so that they start quickly."""
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["broken", "model", "number"]
+__all__ = ["broken", "eight_layers", "half_frozen", "model", "number"]
 
 
 class Positions(nn.Module):
@@ -20,6 +20,19 @@ class Positions(nn.Module):
 def model() -> nn.Module:
     torch.manual_seed(3)
     return nn.Sequential(nn.Embedding(16, 8), Positions(), nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 16))
+
+
+def half_frozen() -> nn.Module:
+    """A frozen embedding, a layer without weights, two with."""
+    layers = nn.Sequential(nn.Embedding(16, 8), nn.ReLU(), nn.Linear(8, 8), nn.Linear(8, 16))
+    layers[0].requires_grad_(False)
+    return layers
+
+
+def eight_layers() -> nn.Module:
+    from tests.helpers.executor_cases import make_model
+
+    return make_model("llama")
 
 
 def broken() -> nn.Module:

@@ -77,12 +77,33 @@ def test_samples_of_both_ranks_are_pooled(measured: tuple[ModelProfile, list[Cap
 
 
 @pytest.mark.timeout(300)
+def test_layers_with_weights_are_measured_split_in_fewer_rounds(
+    measured: tuple[ModelProfile, list[CaptureProgress]],
+) -> None:
+    profile, told = measured
+    assert all(layer.splittable for layer in profile.layers[2:])
+    for point in points(profile, 2).values():
+        assert point.split is not None
+        assert point.backward_input is not None
+        assert point.backward_weight is not None
+        counts = {found.num_samples for found in (point.backward_input, point.backward_weight, point.split.forward)}
+        assert len(counts) == 1
+        assert 2 * 3 <= counts.pop() <= 2 * told[-1].rounds  # both ranks; every one of the first three rounds
+        assert point.backward_input.min_ns > 0
+        assert point.split.kept_bytes > 0
+
+
+@pytest.mark.timeout(300)
 def test_shapes_that_do_not_fit_or_are_refused_are_points_without_times(
     measured: tuple[ModelProfile, list[CaptureProgress]],
 ) -> None:
     profile, _ = measured
     refused = {shape: point.status for shape, point in points(profile, 1).items()}
     assert refused == {(1, 4): "noisy", (2, 4): "noisy", (1, 64): "failed", (2, 64): "failed"}
+    failures = {shape: point.failure for shape, point in points(profile, 1).items()}
+    assert (failures[1, 4], failures[2, 4]) == (None, None)
+    assert "layer '1': IndexError: index out of range" in str(failures[1, 64])
+    assert "measured_models.py:" in str(failures[2, 64])
     large = points(profile, 4)
     assert {shape: point.status for shape, point in large.items()}[2, 64] == "oom"
     assert {point.status for shape, point in large.items() if shape != (2, 64)} == {"noisy"}
@@ -103,7 +124,12 @@ def test_progress_counts_rounds_and_ends(measured: tuple[ModelProfile, list[Capt
 @pytest.mark.parametrize(
     ("factory", "error", "code", "text"),
     [
-        ("broken", DeviceError, "worker_failed", "this model cannot be made"),
+        (
+            "broken",
+            ModelError,
+            "factory_failed",
+            r"failed: ValueError: this model cannot be made \(.*measured_models.py:\d+, in broken\)",
+        ),
         ("number", ModelError, "bad_source", "gave int"),
         ("nothing", ModelError, "bad_source", "nothing"),
     ],

@@ -6,7 +6,15 @@ from torch import Tensor, nn
 
 from planner.cutting.cut import cut_model
 from profiles.losses import squared_error, token_cross_entropy
-from profiles.memory import LayerMemory, MemoryBatch, measure_memory, tracked_memory
+from profiles.memory import (
+    LayerMemory,
+    MemoryBatch,
+    SplitMemory,
+    measure_memory,
+    measure_split,
+    tracked_memory,
+    tracked_split,
+)
 from tests.helpers.models import gpt2, llama
 
 
@@ -17,6 +25,27 @@ def test_bytes_of_a_linear_layer_worked_by_hand() -> None:
     found = measure_memory(nn.Linear(4, 8, bias=False), torch.randn(2, 3, 4), None, None)
     assert found == LayerMemory(0, 96, 192, 192, found.peak_backward_bytes)
     assert found.peak_backward_bytes == 96 + 128
+
+
+def test_split_bytes_of_a_linear_layer_worked_by_hand() -> None:
+    # F saves the input and the weight: both left out. I leaves the input, left out, and the output's gradient, 192, for
+    # W, and makes the input's gradient, 96: a peak of 96 above what F saved. W makes the weight's, 128: 320 in all.
+    found = measure_split(nn.Linear(4, 8, bias=False), torch.randn(2, 3, 4), None, None)
+    assert found == SplitMemory(kept_bytes=192, peak_bytes=320 - 192)
+
+
+def test_what_cannot_be_split_keeps_what_it_saved_and_leaves_nothing() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(3))
+
+        def forward(self, value: Tensor) -> Tensor:
+            return (value * self.scale).exp()  # saves its result, 24 bytes
+
+    value = torch.randn(2, 3)
+    whole, split = measure_memory(Own(), value, None, None), measure_split(Own(), value, None, None)
+    assert split == SplitMemory(whole.saved_bytes, whole.peak_backward_bytes)
 
 
 def test_a_saved_output_counts_once_however_often_it_is_saved() -> None:
@@ -59,6 +88,10 @@ def test_fake_figures_equal_those_of_the_real_run(make, number: int, shape: tupl
     fake = measure_memory(layer.module, value.to("meta"), None if labels is None else labels.to("meta"), loss)
     assert fake == real
     assert real.peak_forward_bytes >= real.saved_bytes
+    split = tracked_split(layer.module, tensors, MemoryBatch(value, labels, loss))
+    meta_labels = None if labels is None else labels.to("meta")
+    assert measure_split(layer.module, value.to("meta"), meta_labels, loss) == split
+    assert split.kept_bytes > 0
 
 
 def test_saved_bytes_are_an_exact_formula_in_the_shape() -> None:

@@ -5,7 +5,7 @@ import pytest
 from planner.errors import ProblemError
 from planner.problem.profile import ModelProfile
 from profiles.scale import scale_profile
-from tests.helpers.documents import make_profile
+from tests.helpers.documents import make_profile, with_split_costs
 
 
 def with_oom_point(profile: ModelProfile) -> ModelProfile:
@@ -37,6 +37,15 @@ def test_times_are_multiplied_and_memory_stays() -> None:
     assert scaled.overheads.update_ns_per_million_params == 5_000
     assert (scaled.device.kind, scaled.provenance.scaled_from) == ("slow", "cpu-a")
     assert scaled.model == profile.model
+
+
+def test_the_parts_of_a_split_backward_are_multiplied_too() -> None:
+    profile = with_split_costs(make_profile(split=True), forward_ns=7_000, kept_bytes=50, peak_bytes=20)
+    old, new = (one.measurements[0].points[0] for one in (profile, scale_profile(profile, "slow", 3)))
+    for name in ("backward_input", "backward_weight"):
+        assert getattr(new, name).median_ns == 3 * getattr(old, name).median_ns
+    assert new.split is not None
+    assert (new.split.forward.median_ns, new.split.kept_bytes, new.split.peak_bytes) == (21_000, 50, 20)
 
 
 def test_the_result_passes_its_own_contract_and_comes_back_when_scaled_back() -> None:

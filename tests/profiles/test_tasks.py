@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from planner.errors import ModelError
 from planner.problem.workload import Optimizer, Precision
 from profiles.protocol import Grid, Job
 from profiles.source import ModelSource
 from profiles.tasks import Tasks
-from profiles.work import LayerTask, UpdateTask, clock_of
+from profiles.work import LayerTask, SplitTask, UpdateTask, clock_of
 
 CPU = torch.device("cpu")
 
@@ -33,7 +34,8 @@ def test_equal_layers_are_measured_once_by_every_shape() -> None:
     tasks = Tasks(job("tests.helpers.models:llama"), CPU)
     assert tasks.measured == [0, 1, 4]  # embedding, one of three blocks, head
     assert tasks.num_layer_tasks == 3 * 4
-    assert [tuple(tasks.shapes[n].value.shape) for n in range(4, 8)] == [(1, 4, 32), (2, 4, 32), (1, 8, 32), (2, 8, 32)]
+    shapes = [tuple(tasks.shape_of(n).value.shape) for n in range(4, 8)]
+    assert shapes == [(1, 4, 32), (2, 4, 32), (1, 8, 32), (2, 8, 32)]
     assert [tasks.layer_of(n).kind for n in (0, 4, 8)] == ["embedding", "block", "head"]
 
 
@@ -43,16 +45,56 @@ def test_every_task_runs_and_takes_time() -> None:
         timing = tasks.task(number).run(clock_of(CPU))
         assert timing.forward_ns > 0
         assert timing.backward_ns > 0
+        assert timing.weight_ns == 0
     for number in range(tasks.num_layer_tasks, tasks.num_layer_tasks + 3):
         assert tasks.task(number).run(clock_of(CPU)).forward_ns > 0
 
 
-def test_a_model_is_measured_in_the_precision_asked_for() -> None:
-    tasks = Tasks(job("tests.helpers.models:llama", precision="bf16"), CPU)
+def test_layers_with_trained_weights_are_measured_with_a_split_backward_too() -> None:
+    tasks = Tasks(job("measured_models.py:half_frozen"), CPU)
+    assert tasks.measured == [0, 1, 2, 3]  # frozen embedding, activation, linear, head
+    assert tasks.split == [*range(8, 16)]
+    first = tasks.num_layer_tasks + 3
+    assert tasks.shape_of(first + 2) is tasks.shape_of(10)
+    for number in range(first, first + 8):
+        split = tasks.task(number)
+        assert isinstance(split, SplitTask)
+        timing = split.run(clock_of(CPU))
+        assert min(timing.forward_ns, timing.backward_ns, timing.weight_ns) > 0
+
+
+def test_a_split_task_gives_the_gradients_of_the_whole_one() -> None:
+    tasks = Tasks(job("tests.helpers.models:gpt2"), CPU)
+    whole, split = tasks.task(7), tasks.task(tasks.num_layer_tasks + 3 + 7)
+    parameters = list(tasks.layer_of(7).module.parameters())
+    found = []
+    for task in (whole, split):
+        torch.manual_seed(5)  # of the gradient that comes in
+        for parameter in parameters:
+            parameter.grad = None
+        task.run(clock_of(CPU))
+        found.append([parameter.grad for parameter in parameters])
+    for one, other in zip(*found, strict=True):
+        assert one is not None
+        torch.testing.assert_close(one, other)
+
+
+def test_a_model_is_measured_in_its_own_precision() -> None:
+    tasks = Tasks(job("tests.helpers.models:llama_bf16", precision="bf16"), CPU)
     assert {parameter.dtype for parameter in tasks.model.parameters()} == {torch.bfloat16}
     for number in (0, 4, 8):
         assert tasks.task(number).run(clock_of(CPU)).backward_ns > 0
     assert tasks.memory(4).output_bytes == 1 * 4 * 32 * 2  # two bytes a value
+
+
+@pytest.mark.parametrize(
+    ("factory", "precision", "found"),
+    [("llama", "bf16", "float32"), ("llama", "fp16", "float32"), ("llama_bf16", "fp32", "bfloat16")],
+)
+def test_a_model_of_another_precision_is_refused(factory: str, precision: Precision, found: str) -> None:
+    with pytest.raises(ModelError, match=f"'model.embed_tokens.weight' in {found}, expected") as caught:
+        Tasks(job(f"tests.helpers.models:{factory}", precision=precision), CPU)
+    assert (caught.value.code, caught.value.pointer) == ("precision_mismatch", "model.embed_tokens")
 
 
 def test_only_layers_after_the_first_give_an_input_gradient_and_only_the_last_has_the_loss() -> None:
