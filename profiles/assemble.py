@@ -95,7 +95,8 @@ def _measurements(measured: Measured, grid: Grid, options: _Options) -> list[Mea
             layer = next(layer.id for layer in measured.description.layers if layer.fingerprint == fingerprint)
             why = dict.fromkeys(point.failure or _NOT_MEASURED[point.status] for point in points)
             raise ModelError(
-                f"no shape of the grid could be measured for layer {layer!r}: {', '.join(why)}",
+                f"no shape of the grid could be measured for layer {layer!r}: {next(iter(why))}"
+                + (f" (and {len(why) - 1} more)" if len(why) > 1 else ""),
                 code="no_usable_shape",
                 pointer=layer,
             )

@@ -14,15 +14,11 @@ _OWN_PACKAGES = ("planner", "profiles")
 
 
 def blame(error: BaseException) -> str:
-    """``ValueError: message (file.py:12, in forward)``: the innermost frame that is nobody's library.
-
-    Where all frames are libraries', the innermost one.
-    """
+    """``ValueError: message (file.py:12, in forward)``: the innermost frame of their own code, if there is one."""
     kind = type(error).__name__
     text = " ".join(str(error).split())
     what = f"{kind}: {text[:_LONGEST]}" if text else kind
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not _is_library(frame.filename)] or list(frames)
+    theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_library(frame.filename)]
     if not theirs:
         return _printable(what)
     frame = theirs[-1]

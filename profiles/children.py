@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ __all__ = ["Child", "children"]
 
 _Document = TypeVar("_Document", bound=Contract)
 _LOG_BYTES = 4096
+_LAST_LINES = 3
 _GRACE_S = 5.0
 _OF_THE_DEVICE = ("device_missing", "no_memory")  # refusals that no other model would avoid
 
@@ -80,9 +82,17 @@ class Child:
         status = self._process.wait()
         end = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, end - _LOG_BYTES))
-        lines = self._log.read().decode("utf-8", errors="replace").strip().splitlines()
-        last = lines[-1] if lines else "no output"
-        return DeviceError(f"a process of {self.module} ended with status {status}: {last}", code="worker_failed")
+        lines = [line for line in self._log.read().decode("utf-8", errors="replace").splitlines() if line.strip()]
+        said = "; ".join(line.strip() for line in lines[-_LAST_LINES:]) or "nothing"
+        message = f"a process of {self.module} ended {_how(status)} before it answered; its last output: {said}"
+        return DeviceError(message, code="worker_failed")
+
+
+def _how(status: int) -> str:
+    if status >= 0:
+        return f"with status {status}"
+    name = signal.Signals(-status).name if -status in list(signal.Signals) else f"signal {-status}"
+    return f"by {name}" + (" (out of memory?)" if -status == signal.SIGKILL else "")
 
 
 @contextlib.contextmanager

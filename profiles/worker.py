@@ -168,4 +168,6 @@ def _needed(memory: Memory) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)  # threads that a model left running do not hold it up

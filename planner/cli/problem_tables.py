@@ -13,7 +13,10 @@ _SHOWN_BYTES = 1_000_000  # the message of which a link's row gives the time
 
 
 def profile_tables(profile: ModelProfile) -> list[Table | str]:
-    """Facts, then a row for each different layer: how many there are and what the largest measured shape costs."""
+    """Facts, then a row for each different layer: how many there are and what the largest measured shape costs.
+
+    I and W: input and weight gradient where the backward is split.
+    """
     model, device, made = profile.model, profile.device, profile.provenance
     shapes = sorted({(p.micro_batch_size, p.sequence_length) for m in profile.measurements for p in m.points})
     facts = [
@@ -35,7 +38,19 @@ def profile_tables(profile: ModelProfile) -> list[Table | str]:
 
 def _layer_table(profile: ModelProfile) -> Table:
     title = "layers, at the largest measured shape"
-    columns = ["layer", "kind", "#equal", "#parameters", "shape", "#forward", "#backward", "#saved", "costs"]
+    columns = [
+        "layer",
+        "kind",
+        "#equal",
+        "#parameters",
+        "shape",
+        "#forward",
+        "#backward",
+        "#I",
+        "#W",
+        "#saved",
+        "costs",
+    ]
     table = new_table(title, columns)
     fingerprints = [layer.fingerprint for layer in profile.layers]
     for number, layer in enumerate(profile.layers):
@@ -48,9 +63,10 @@ def _layer_table(profile: ModelProfile) -> Table:
 def _point_cells(profile: ModelProfile, layer: int) -> tuple[str, ...]:
     points = list(profile.usable_points(layer))
     if not points:
-        return ("-", "-", "-", "-", "nothing fits")
+        return ("-", "-", "-", "-", "-", "-", "nothing fits")
     point = max(points, key=_tokens)
-    times = (_time(point.forward, profile.statistic), _time(point.backward, profile.statistic))
+    measured = (point.forward, point.backward, point.backward_input, point.backward_weight)
+    times = [_time(found, profile.statistic) for found in measured]
     saved = "-" if point.saved_bytes is None else bytes_text(point.saved_bytes)
     return (f"{point.micro_batch_size}x{point.sequence_length}", *times, saved, point.provenance)
 

@@ -51,6 +51,7 @@ def run(
     from planner.cli.files import make_contract
     from planner.cli.output import Destination, check_destination, emit_document
     from planner.cli.parsing import duration_ns, names, numbers, size_bytes
+    from planner.cli.point_warnings import warn_of_points
     from planner.cli.problem_tables import profile_tables
 
     destination = Destination(output, force)
@@ -78,6 +79,7 @@ def run(
     grid = make_contract(Grid, micro_batch_sizes=sizes, sequence_lengths=lengths)
     with CaptureBar() as bar:
         profile = capture(source, grid, options, report=bar.show)
+    warn_of_points(profile)
     emit_document(profile, destination, tables=profile_tables(profile), json_output=json_output)
 
 

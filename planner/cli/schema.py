@@ -16,18 +16,20 @@ def schema(
     json_output: JsonOption = False,
 ) -> None:
     """Print the JSON Schema of a document, or the names of all documents."""
+    from planner.cli.documents import all_documents
     from planner.cli.output import Destination, emit, emit_json
-    from planner.plan.schema import DOCUMENTS, json_schema
+    from planner.plan.schema import json_schema
 
     destination = Destination(output, force)
+    documents = all_documents()
+    names = sorted(documents)
     if name is None:
-        names = sorted(DOCUMENTS)
         if json_output:
             emit_json(names, destination)
         else:
             emit("\n".join(names).encode(), destination)
         return
-    full_name = name if name in DOCUMENTS else f"{name}/1"
-    if full_name not in DOCUMENTS:
-        raise typer.BadParameter(f"found {name!r}, expected one of {', '.join(sorted(DOCUMENTS))}", param_hint="NAME")
-    emit_json(json_schema(full_name), destination)
+    full_name = name if name in names else f"{name}/1"
+    if full_name not in names:
+        raise typer.BadParameter(f"found {name!r}, expected one of {', '.join(names)}", param_hint="NAME")
+    emit_json(json_schema(documents[full_name]), destination)

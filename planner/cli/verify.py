@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from planner.cli.output import Destination
     from planner.plan.plan import Plan
     from planner.problem.problem import Problem
-    from planner.simulate.compare import Comparison
+    from planner.simulate.compare import Comparison, StepError
     from planner.simulate.timeline import Timeline
 
 __all__ = ["verify"]
@@ -59,6 +59,7 @@ def verify(
     measured = next((found for step in reversed(record.steps) if (found := recorded_timeline(plan, step))), None)
     if trace is not None:
         _write_trace(plan, measured, destination)
+    _warn_below_bound(plan, comparison)
     if json_output:
         emit_json(_as_json(plan, comparison))
         return
@@ -87,6 +88,32 @@ def _write_trace(plan: "Plan", measured: "Timeline | None", destination: "Destin
     emit(chrome_trace(plan, measured), destination)
 
 
+def _bound_ns(plan: "Plan") -> int | None:
+    return None if plan.prediction is None else plan.prediction.bound_ns
+
+
+def _below_bound(plan: "Plan", comparison: "Comparison") -> "list[StepError]":
+    """Steps that no plan can reach with these profiles."""
+    bound_ns = _bound_ns(plan)
+    return [] if bound_ns is None else [step for step in comparison.steps if step.measured_ns < bound_ns]
+
+
+def _warn_below_bound(plan: "Plan", comparison: "Comparison") -> None:
+    from planner.cli.talk import warn
+    from planner.units import time_text
+
+    below, bound_ns = _below_bound(plan, comparison), _bound_ns(plan)
+    if below and bound_ns is not None:
+        fastest_ns = min(step.measured_ns for step in below)
+        warn(
+            "below_bound",
+            f"{len(below)} of {len(comparison.steps)} measured steps are below the proven bound (fastest "
+            f"{time_text(fastest_ns)}, bound {time_text(bound_ns)}): the profile is stale, or was taken on another "
+            "device or under another load. Measure again (planner profile run) or fit it to this run (planner profile "
+            "calibrate), then search again",
+        )
+
+
 def _as_json(plan: "Plan", comparison: "Comparison") -> dict[str, object]:
     return {
         "plan": plan.digest,
@@ -94,6 +121,8 @@ def _as_json(plan: "Plan", comparison: "Comparison") -> dict[str, object]:
         "measured_ns": comparison.measured_ns,
         "error": comparison.error,
         "median_error": comparison.median_error,
+        "bound_ns": _bound_ns(plan),
+        "below_bound": [step.number for step in _below_bound(plan, comparison)],
         "steps": [step._asdict() for step in comparison.steps],
         "deviations": [deviation._asdict() for deviation in comparison.deviations],
     }
@@ -101,7 +130,7 @@ def _as_json(plan: "Plan", comparison: "Comparison") -> dict[str, object]:
 
 def _tables(plan: "Plan", comparison: "Comparison") -> "list[RenderableType]":
     from planner.cli.plan_tables import facts_table, new_table
-    from planner.units import time_text
+    from planner.units import counted, time_text
 
     facts = [
         ("plan", plan.digest),
@@ -109,6 +138,10 @@ def _tables(plan: "Plan", comparison: "Comparison") -> "list[RenderableType]":
         ("measured step", f"{time_text(comparison.measured_ns)} (median of {len(comparison.steps)})"),
         ("error", f"{comparison.error:+.1%} of the median step; median |error| {comparison.median_error:.1%}"),
     ]
+    if (bound_ns := _bound_ns(plan)) is not None:
+        below = len(_below_bound(plan, comparison))
+        told = f"; {counted(below, 'measured step')} {'is' if below == 1 else 'are'} below it" if below else ""
+        facts.append(("bound", time_text(bound_ns) + told))
     steps = new_table("steps", ["#step", "#measured", "#error"])
     for step in comparison.steps[:_MOST_STEPS_SHOWN]:
         steps.add_row(str(step.number), time_text(step.measured_ns), f"{step.error:+.1%}")

@@ -120,14 +120,14 @@ def _input_shapes(model: nn.Module, parts: tuple[Part, ...]) -> list[tuple[int, 
     """Of each layer the shape of its input behind samples and tokens; None for the first, which reads the batch."""
     shapes: list[tuple[int, ...] | None] = [None]
     value = example_batch(model, 2, 3)
-    for part in parts[:-1]:
+    for part in parts:
         output = call_on_meta(part.module, value)
         if not isinstance(output, Tensor):
             found = type(output).__name__
             raise ModelError(f"layer {part.id!r} gives {found}, expected one tensor", code="not_a_tensor")
         value = output
         shapes.append(tuple(value.shape[2:]) if value.ndim > 2 else tuple(value.shape[1:]))
-    return shapes
+    return shapes[:-1]
 
 
 def _layer(part: Part, names: TensorNames, fingerprint: str) -> CutLayer:

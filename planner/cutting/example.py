@@ -34,8 +34,9 @@ def example_batch(model: nn.Module, samples: int, tokens: int) -> Tensor:
         return torch.randn(samples, tokens, first.in_features, dtype=first.weight.dtype)
     if isinstance(first, nn.LayerNorm):
         return torch.randn(samples, tokens, *first.normalized_shape, dtype=first.weight.dtype)
+    found = "no layer with weights" if first is None else f"{type(first).__name__} as the first layer with weights"
     raise ModelError(
-        f"found a first layer {type(first).__name__}, expected Embedding, Linear or LayerNorm: "
+        f"found {found}, expected Embedding, Linear or LayerNorm to tell what the model reads: "
         "give the model a method example_batch(samples, tokens)",
         code="no_example",
     )

@@ -28,6 +28,6 @@ DOCUMENTS: Final[Mapping[str, type[Contract]]] = {
 }
 
 
-def json_schema(name: str) -> dict[str, object]:
-    """The JSON Schema of the document ``name``, one of ``DOCUMENTS``."""
-    return {"$schema": DIALECT, **DOCUMENTS[name].model_json_schema(by_alias=True, mode="validation")}
+def json_schema(kind: type[Contract]) -> dict[str, object]:
+    """The JSON Schema of a document, for example of one of ``DOCUMENTS``."""
+    return {"$schema": DIALECT, **kind.model_json_schema(by_alias=True, mode="validation")}

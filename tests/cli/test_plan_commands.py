@@ -1,6 +1,7 @@
 """show, simulate and verify on real documents."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,12 +10,14 @@ import pytest
 
 from planner.cli.plan_tables import torchrun_lines
 from planner.costs.price import price_plan
-from planner.plan.plan import Plan
+from planner.plan.plan import Plan, Prediction
 from planner.problem.canonical import document_bytes
 from planner.simulate.run_record import RunRecord, recorded_step
 from planner.simulate.simulate import simulate
 from tests.helpers.command import planner, two_stage_plan, write_problem
 from tests.helpers.documents import make_cluster, make_problem, make_profile
+
+ROOT = Path(__file__).parents[2]
 
 
 def plan_file(folder: Path, plan: Plan | None = None) -> Path:
@@ -23,11 +26,11 @@ def plan_file(folder: Path, plan: Plan | None = None) -> Path:
     return path
 
 
-def run_file(folder: Path, plan: Plan, *, slower: int = 1) -> Path:
+def run_file(folder: Path, plan: Plan, *, slower: float = 1) -> Path:
     """Two measured steps: as predicted, and that many times as long."""
     timeline = simulate(plan, price_plan(plan, make_problem()))
     first = recorded_step(plan, 0, timeline=timeline, loss=2.0)
-    second = first.model_copy(update={"number": 1, "step_ns": timeline.step_ns * slower})
+    second = first.model_copy(update={"number": 1, "step_ns": int(timeline.step_ns * slower)})
     record = RunRecord(schema_version="run/1", plan=plan.digest, num_ranks=2, steps=(first, second))
     (folder / "run.json").write_bytes(document_bytes(record))
     return folder / "run.json"
@@ -129,6 +132,38 @@ def test_verify_reports_each_step_and_the_median(tmp_path: Path) -> None:
     assert all(deviation["error"] == 0 for deviation in found["deviations"])
 
 
+def predicted_plan() -> Plan:
+    """Predicted truthfully, with a bound of nine tenths of the step."""
+    plan = two_stage_plan()
+    timeline = simulate(plan, price_plan(plan, make_problem()))
+    prediction = Prediction(
+        step_ns=timeline.step_ns,
+        bound_ns=timeline.step_ns * 9 // 10,
+        bound_model="any_schedule",
+        bubble=0.25,
+        peak_bytes=(1, 1),
+        memory_limit_bytes=(2, 2),
+        costs="measured",
+    )
+    return plan.model_copy(update={"prediction": prediction})
+
+
+def test_verify_says_when_steps_are_below_the_bound(tmp_path: Path) -> None:
+    # The first step takes as long as predicted, the second one half of it: below the bound.
+    plan = predicted_plan()
+    path = plan_file(tmp_path, plan)
+    loud = planner("verify", path, run_file(tmp_path, plan, slower=0.5), "--json")
+    assert isinstance(loud.json, dict)
+    assert plan.prediction is not None
+    assert (loud.json["below_bound"], loud.json["bound_ns"]) == ([1], plan.prediction.bound_ns)
+    assert "warning[below_bound]: 1 of 2 measured steps are below the proven bound (fastest " in loud.err
+    assert "planner profile calibrate" in loud.err
+    assert "1 measured step is below it" in planner("verify", path, tmp_path / "run.json").out
+    quiet = planner("verify", path, run_file(tmp_path, plan, slower=2), "--json")
+    assert isinstance(quiet.json, dict)
+    assert (quiet.json["below_bound"], "below_bound" in quiet.err) == ([], False)
+
+
 def test_verify_prints_the_measured_timeline(tmp_path: Path) -> None:
     plan = two_stage_plan()
     done = planner("verify", plan_file(tmp_path, plan), run_file(tmp_path, plan), *write_problem(tmp_path))
@@ -214,7 +249,8 @@ def test_check_reads_a_plan_from_stdin(tmp_path: Path) -> None:
 
 def test_schema_lists_the_documents_and_prints_each(tmp_path: Path) -> None:
     names = planner("schema").out.split()
-    assert {"profile/1", "cluster/1", "workload/1", "request/1", "plan/1"} <= set(names)
+    headings = re.findall(r"^## `([a-z]+/1)`", (ROOT / "docs" / "formats.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert names == sorted(headings)
     for name in names:
         found = planner("schema", name).json
         assert isinstance(found, dict)

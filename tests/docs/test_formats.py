@@ -6,15 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from planner.executor.checkpoints.manifest import Manifest
-from planner.plan.schema import DOCUMENTS
-from planner.problem.contract import Contract
+from planner.cli.documents import all_documents
 from planner.problem.options import Constraints
 from planner.problem.reading import read_document
-from planner.simulate.run_record import RunRecord
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-KINDS: dict[str, type[Contract]] = {**DOCUMENTS, "run/1": RunRecord, "checkpoint/1": Manifest}
 _BLOCK = re.compile(r"```json\n(.*?)```", re.DOTALL)  # also inside a list
 
 
@@ -33,7 +29,7 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize(("name", "block"), examples())
 def test_an_example_is_accepted(name: str, block: str) -> None:
-    kind = KINDS[json.loads(block)["schema"]]
+    kind = all_documents()[json.loads(block)["schema"]]
     assert read_document(block.encode(), kind)
 
 
