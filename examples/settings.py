@@ -39,7 +39,7 @@ def _write_record(path: Path, results: Sequence[object]) -> None:
     import torch.distributed as dist
 
     from planner.executor.current import current_plan
-    from planner.executor.executor import StepResult
+    from planner.executor.results import StepResult
     from planner.problem.canonical import document_bytes
     from planner.simulate.run_record import RunRecord, recorded_step
 

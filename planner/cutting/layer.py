@@ -1,8 +1,9 @@
 """What a cut model is: layers that run alone, and what they share.
 
 A layer's module is called ``module(*inputs)`` and gives one tensor. A layer that reads the batch gets the batch's
-inputs; any other layer gets the outputs of its sources, then of its detached layers, ascending. Parameters are the
-model's own objects, named as the unsplit model names them.
+inputs; any other layer gets the outputs of its sources, then of its detached layers, ascending. A module that says
+``reads_labels = True`` gets the labels last, None where only shapes are worked out. Parameters are the model's own
+objects, named as the unsplit model names them.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from planner.errors import ModelError
 from planner.problem.contract import Digest
 from planner.problem.profile import LayerKind, Reads, TiedWeights
 
-__all__ = ["CutLayer", "CutModel", "Part", "with_tensors"]
+__all__ = ["CutLayer", "CutModel", "Part", "reads_labels", "with_tensors"]
 
 
 class Part(NamedTuple):
@@ -51,6 +52,11 @@ class CutModel:
     aliases: Mapping[str, str]  # second name of a shared weight -> the name that ``parameters`` use
     fingerprint: Digest  # equal for a real copy and a copy on meta
     cut: tuple[str, ...]  # ids of the layers
+
+
+def reads_labels(module: nn.Module) -> bool:
+    """Whether a layer's module takes the labels, as its last input."""
+    return bool(getattr(module, "reads_labels", False))
 
 
 def with_tensors(layer: CutLayer, parameters: Mapping[str, nn.Parameter], buffers: Mapping[str, Tensor]) -> CutLayer:

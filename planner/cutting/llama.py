@@ -5,6 +5,7 @@ state crosses a border. The tables are those of the unsplit model: same class, s
 """
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from planner.cutting.head import Head
 from planner.cutting.layer import Part
+from planner.cutting.slicing import SliceCache, SliceOutput
 
 __all__ = ["llama_parts"]
 
@@ -51,21 +53,35 @@ class _Tables:
 
 
 class _Block(nn.Module):
+    num_carried = 2  # keys and values
+
     def __init__(self, block: nn.Module, rotary: nn.Module, config: object) -> None:
         super().__init__()
         self.block = block
         self._tables = _Tables(rotary, config)
         self._config = config
 
-    def forward(self, hidden: Tensor, first_token: int = 0) -> Tensor:
-        """[samples, tokens, hidden] -> the same shape; ``first_token`` is the position of the first token."""
+    def forward(self, hidden: Tensor) -> Tensor:
+        """[samples, tokens, hidden] -> the same shape."""
+        return self._run(hidden, 0, None)
+
+    def forward_slice(
+        self, inputs: Sequence[Tensor], *, before: Sequence[tuple[Tensor, ...]], first_token: int
+    ) -> SliceOutput:
+        """The same for the tokens from ``first_token`` on."""
+        cache = SliceCache(before, first_token)
+        output = self._run(inputs[0], first_token, cache)
+        return SliceOutput(output, cache.own)
+
+    def _run(self, hidden: Tensor, first_token: int, cache: SliceCache | None) -> Tensor:
         tokens = hidden.shape[1]
         positions = torch.arange(first_token, first_token + tokens, device=hidden.device).unsqueeze(0)
-        mask = create_causal_mask(config=self._config, inputs_embeds=hidden, attention_mask=None, cache=None)
+        mask = create_causal_mask(config=self._config, inputs_embeds=hidden, attention_mask=None, cache=cache)
         output: Tensor = self.block(
             hidden,
             attention_mask=mask,
             position_ids=positions,
+            cache=cache,
             position_embeddings=self._tables.at(hidden, positions),
         )
         return output

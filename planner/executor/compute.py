@@ -10,8 +10,9 @@ from torch import Tensor
 from planner.executor.deferred_functions import do_works
 from planner.executor.measure import Recorder
 from planner.executor.messages import PostOffice
+from planner.executor.rolling import Rolling
 from planner.executor.shapes import LayerShapes
-from planner.executor.stage import StageRunner, VisitState
+from planner.executor.stage import Portion, StageRunner, VisitState
 from planner.executor.sums import GradientSums
 from planner.executor.update import Batch, Update
 from planner.executor.visits import LocalVisit, Visits
@@ -25,6 +26,7 @@ __all__ = [
     "put_off_action",
     "ready_action",
     "restore_action",
+    "timed_action",
     "update_action",
     "weight_action",
 ]
@@ -47,15 +49,17 @@ class Tools:
     recorder: Recorder
     batch: Batch
     loss: Callable[[Tensor, Tensor], Tensor]
+    rolling: Rolling | None  # where the step updates a weight several times
 
 
 def forward_action(found: LocalVisit, visits: Visits, tools: Tools) -> Action:
-    """F: the layers with their graph, and the visit's part of the loss where the last layer is in the stage."""
-    state, arrivals, rows, runner = found.state, found.arrivals, found.batch_rows, found.runner
+    """F: the layers with their graph, and the visit's part of the loss where its stage has one."""
+    state, arrivals, part = found.state, found.arrivals, found.batch_part
     with_gradient = tuple(sorted(found.layout.gradient_inputs))
-    reads_batch, has_loss = found.layout.reads_batch, found.layout.has_loss
-    hand_over = visits.hand_over(found)
-    batch, loss, now = tools.batch, tools.loss, time.perf_counter_ns
+    reads_batch, reads_labels = found.layout.reads_batch, found.runner.reads_labels
+    run, hand_over = _run(found), visits.hand_over(found)
+    losses = _losses(found, tools)
+    batch, now = tools.batch, time.perf_counter_ns
     starts_ns, ends_ns = tools.recorder.starts_ns, tools.recorder.ends_ns
 
     def forward() -> None:
@@ -65,25 +69,51 @@ def forward_action(found: LocalVisit, visits: Visits, tools: Tools) -> Action:
         starts_ns.append(now())
         for layer in with_gradient:
             state.taken[layer].requires_grad_()
-        output = runner.forward(state, batch.inputs[rows] if reads_batch else None)  # type: ignore[index]
-        if has_loss:
-            part = loss(output, batch.labels[rows]) / batch.num_counted  # type: ignore[index, arg-type]
-            state.loss = part
-            batch.losses.append(part.detach())
+        inputs = batch.inputs[part] if reads_batch else None  # type: ignore[index]
+        labels = batch.labels[part] if reads_labels else None  # type: ignore[index]
+        outputs = run(state, Portion(inputs, labels))
+        if outputs:
+            losses(outputs, labels)
         hand_over()
         ends_ns.append(now())
 
     return forward
 
 
-def forward_only_action(forward: Action, state: VisitState, *, num_sends: int) -> Action:
-    """F of a visit without a backward: nothing is kept after it but what still has to be sent."""
+def _run(found: LocalVisit) -> Callable[[VisitState, Portion], list[Tensor]]:
+    """The layers of the visit, whole or as a slice."""
+    runner, place = found.runner, found.place
+    if place is None:
+        return runner.forward
+    return lambda state, portion: runner.forward_slice(state, portion, place)
+
+
+def _losses(found: LocalVisit, tools: Tools) -> Callable[[list[Tensor], Tensor | None], None]:
+    """The visit's part of the loss: the sums over its tokens, divided by what its update counts."""
+    state, batch, loss, update = found.state, tools.batch, tools.loss, found.update
+
+    def losses(outputs: list[Tensor], labels: Tensor | None) -> None:
+        sums = [loss(output, labels) for output in outputs]  # type: ignore[arg-type]
+        total = sums[0] if len(sums) == 1 else torch.stack(sums).sum()
+        state.loss = total / batch.counted[update]
+        whole = len(batch.counted) == 1
+        batch.losses.append(state.loss.detach() if whole else total.detach() / batch.num_counted)
+
+    return losses
+
+
+def forward_only_action(forward: Action, found: LocalVisit, *, num_sends: int) -> Action:
+    """F of a visit without a backward: nothing is kept after it but what later slices read or has to be sent."""
+    state, place = found.state, found.place
+    done = place.carried if place is not None and place.is_last else None
 
     def forward_only() -> None:
         with torch.no_grad():
             forward()
         state.taken.clear()
         state.loss = None
+        if done is not None:
+            done.clear()
         if not num_sends:
             state.given.clear()
 
@@ -132,6 +162,7 @@ def backward_action(found: LocalVisit, visits: Visits, recorder: Recorder, *, nu
     with_gradient = tuple(sorted(found.layout.gradient_inputs))
     hand_back = visits.hand_back(found)
     starts_ns, ends_ns = recorder.starts_ns, recorder.ends_ns
+    carried = found.place.carried if found.place is not None and not found.place.is_last else None
 
     def backward() -> None:
         for arrival in returns:
@@ -143,6 +174,8 @@ def backward_action(found: LocalVisit, visits: Visits, recorder: Recorder, *, nu
             torch.autograd.backward(roots, gradients)
         back = {layer: _gradient(state.taken[layer]) for layer in with_gradient}
         state.clear()
+        if carried is not None:
+            carried.drop_last()
         hand_back(back)
         if num_sends:
             state.back.update(back)
@@ -163,6 +196,18 @@ def ready_action(recorder: Recorder) -> Action:
     return ready
 
 
+def timed_action(action: Action, recorder: Recorder) -> Action:
+    """U of a stage by itself: ``action`` and when it ran."""
+    starts_ns, ends_ns, now = recorder.starts_ns, recorder.ends_ns, time.perf_counter_ns
+
+    def timed() -> None:
+        starts_ns.append(now())
+        action()
+        ends_ns.append(now())
+
+    return timed
+
+
 def update_action(update: Update, recorder: Recorder) -> Action:
     """The rank's first U, which updates all its weights: U waits for every G of the plan anyway."""
     starts_ns, ends_ns, now = recorder.starts_ns, recorder.ends_ns, time.perf_counter_ns
@@ -177,7 +222,7 @@ def update_action(update: Update, recorder: Recorder) -> Action:
 
 
 def _roots(state: VisitState) -> tuple[list[Tensor], list[Tensor | None]]:
-    """Where the backward begins: the loss, and outputs with the sum of the gradients that came back."""
+    """Where the backward begins: the loss, and what others read, with the sum of the gradients that came back."""
     roots: list[Tensor] = []
     gradients: list[Tensor | None] = []
     if state.loss is not None and state.loss.requires_grad:
@@ -188,6 +233,10 @@ def _roots(state: VisitState) -> tuple[list[Tensor], list[Tensor | None]]:
         if returned and output.requires_grad:
             roots.append(output)
             gradients.append(returned[0] if len(returned) == 1 else torch.stack(returned).sum(0))
+    for tensor, leaf in state.handed:
+        if leaf.grad is not None:
+            roots.append(tensor)
+            gradients.append(leaf.grad)
     return roots, gradients
 
 

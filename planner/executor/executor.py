@@ -4,11 +4,13 @@ The executor decides nothing: the lowered lists of the plan say what each rank d
 model, shapes and sums before anything runs. The caller owns processes, loop, data and optimizer.
 """
 
+import copy
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -18,28 +20,29 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from planner.errors import CheckpointError, ExecutorError, PeerLostError, PlannerError
-from planner.executor.batch import check_batch
 from planner.executor.checkpoints.keeper import make_keeper
 from planner.executor.checkpoints.load import HALF_LOADED
 from planner.executor.checkpoints.rank_state import Progress
 from planner.executor.current import emulation_asked
+from planner.executor.evaluation import without_dropout
 from planner.executor.facts import Wish
 from planner.executor.guard import Guard
-from planner.executor.marks import batch_marks
+from planner.executor.intake import Intake
+from planner.executor.live import Live, require_equal_placement
 from planner.executor.measure import Measurement
 from planner.executor.messages import ConnectionLostError
 from planner.executor.preparation import agree, prepare
 from planner.executor.program import Program
+from planner.executor.results import StepResult
 from planner.executor.saving import save_tensors
-from planner.executor.support import refuse_unsupported
+from planner.executor.support import refuse_stale, refuse_unsupported
 from planner.executor.team import Team, make_team
 from planner.executor.update import Outcome
 from planner.plan.plan import Plan
 from planner.schedules.deadlock import instruction_text
-from planner.simulate.timeline import Timeline
 from planner.units import NS_PER_SECOND
 
-__all__ = ["Executor", "StepResult"]
+__all__ = ["Executor"]
 
 _LEAST_LIMIT_SECONDS = 60.0
 _FIRST_LIMIT_SECONDS = 600.0  # nothing measured yet
@@ -50,27 +53,13 @@ _FILES_LIMIT_SECONDS = 3600.0  # to save or load a checkpoint
 _numbers: Counter[str] = Counter()  # executors of this process by group: all its ranks make them in the same order
 
 
-@dataclass(frozen=True)
-class StepResult:
-    """``loss`` and ``gradient_norm`` of the whole step, on every rank; ``skipped``: one of them was not finite."""
-
-    loss: float
-    gradient_norm: float | None
-    skipped: bool
-    measurement: Measurement
-
-    @property
-    def timeline(self) -> Timeline:
-        """When each instruction ran on every group, in the clock of rank 0."""
-        return self.measurement.timeline()
-
-
 class Executor:
     """One rank's part of a plan.
 
     ``model``: real (its weights are kept) or on meta (made by ``seed`` and global name). ``loss(output, labels)`` is a
     sum over the samples it is given, ``count(labels)`` what the step's loss is divided by, asked for the whole global
     batch before anything runs. ``cut``: what the profiler was given. ``emulate``: run a plan for other devices.
+    ``most_stale``: the caller accepts that a backward is that many updates late (asynchronous plans).
     """
 
     def __init__(  # noqa: PLR0913  # the embedding interface: docs/executor.md
@@ -84,22 +73,31 @@ class Executor:
         cut: Sequence[str] | None = None,
         seed: int = 0,
         emulate: bool = False,
+        most_stale: int = 0,
     ) -> None:
-        wish = Wish(plan, model, loss, optimizer_factory, cut, seed, emulate or emulation_asked())
-        self.plan = plan
-        self._count = count
+        self._wish = Wish(plan, model, loss, optimizer_factory, cut, seed, emulate or emulation_asked(), most_stale)
         if process_group is None and not dist.is_initialized():
             refuse_unsupported(plan)  # alone: nobody else has to hear it
+            refuse_stale(plan, most_stale)
         self._team = make_team(plan, process_group, model=model)
+        self._start(plan, count, None)
+
+    def _start(self, plan: Plan, count: Callable[[Tensor], int], live: Live | None) -> None:
+        """Agree with all ranks on ``plan`` and get ready for it."""
+        self.plan, wish = plan, replace(self._wish, plan=plan)
         number = _next_number(self._team)
         facts = agree(wish, self._team, name=f"handshake/{number}")
-        self._ready = prepare(wish, facts, self._team, name=f"circles/{number}")
+        if live is not None:
+            require_equal_placement(live.table, facts.table)
+        self._ready = prepare(wish, facts, self._team, name=f"circles/{number}", live=live)
+        self._intake = Intake(count, self._ready, rank=self._team.rank)
         self._guard = Guard(self._team, f"guard/{number}")
         self._durations: deque[float] = deque(maxlen=_KEPT_STEPS)
         self._measurement: Measurement | None = None
         self._broken: str | None = None
-        self._keeper = make_keeper(plan, self._team, self._ready)
-        self._keeper.resume_where_asked(self.load)
+        if live is None:  # plans in turn are one run
+            self._keeper = make_keeper(plan, self._team, self._ready)
+            self._keeper.resume_where_asked(self.load)
 
     @property
     def progress(self) -> Progress:
@@ -119,40 +117,50 @@ class Executor:
         """This rank's weights by global name."""
         return {name: tensor for name, tensor in self._ready.tensors.items() if isinstance(tensor, nn.Parameter)}
 
-    def step(self, batch: tuple[Tensor, Tensor]) -> StepResult:
+    def following(self, plan: Plan) -> "Executor":
+        """An executor for another plan on the same live weights and optimizer; both may step in turn.
+
+        Where ``plan`` places weights as this one's plan does, it goes on with the gradients that steps without an
+        update have left. Raises ``HandshakeError`` (placement) where it does not.
+        """
+        self._require_whole()
+        self._collect()
+        found = copy.copy(self)
+        found._start(plan, self._intake.count, self._ready.live)
+        return found
+
+    def step(self, batch: tuple[Tensor, Tensor], counted: int | None = None) -> StepResult:
         """One update from the global ``batch`` (inputs, labels), the same on every rank.
 
+        A plan without updates leaves its gradients to the next step; ``counted`` is then what the loss of all steps up
+        to the update is divided by.
         Raises ``ExecutorError`` where this rank fails, ``PeerLostError`` where another one did; both end the executor.
         """
-        recorder = self._ready.tools.recorder
+        recorder, sums, live = self._ready.tools.recorder, self._ready.tools.sums, self._ready.live
         self._collect()
-        with self._call(batch, self._ready.step):
-            self._ready.tools.sums.begin()
+        with self._call(self._ready.step, partial(self._intake.take_step, batch, counted)):
+            sums.go_on() if live.kept_counted else sums.begin()
             recorder.begin()
             started = time.monotonic()
             self._run(self._ready.step)
             self._durations.append(time.monotonic() - started)
+            live.kept_counted = self._ready.tools.batch.num_counted if self._ready.keeps_gradients else 0
             self._measurement = recorder.end()
         outcome = self._outcome()
-        self._keeper.progress = self.progress.after(len(batch[0]))
-        self._keeper.save_when_due(self.save)
+        if live.kept_counted:
+            self._keeper.progress = self.progress.within(len(batch[0]))
+        else:
+            self._keeper.progress = self.progress.after(len(batch[0]))
+            self._keeper.save_when_due(self.save)
         return StepResult(*outcome, self._measurement)
 
     def evaluate(self, batch: tuple[Tensor, Tensor]) -> float:
         """The loss of ``batch`` without dropout and without a backward."""
-        modules = {module for layer in self._ready.modules for module in layer.modules()}
-        training = [module for module in modules if module.training]
-        recorder = self._ready.tools.recorder
         self._collect()
-        try:
-            for module in training:
-                module.training = False
-            with self._call(batch, self._ready.evaluation):
-                recorder.begin()
-                self._run(self._ready.evaluation)
-        finally:
-            for module in training:
-                module.training = True
+        take = partial(self._intake.take, batch)
+        with without_dropout(self._ready.modules), self._call(self._ready.evaluation, take):
+            self._ready.tools.recorder.begin()
+            self._run(self._ready.evaluation)
         return self._outcome().loss
 
     def save_weights(self, path: str | Path) -> None:
@@ -166,6 +174,7 @@ class Executor:
 
         Every rank calls it between two steps. Raises ``CheckpointError`` on all ranks; the run may go on.
         """
+        self._ready.live.require_no_gradients()
         with self._files(f"SAVE into {directory}"):
             return self._keeper.save(Path(directory), keep=keep)
 
@@ -174,6 +183,7 @@ class Executor:
 
         Every rank calls it between two steps. Raises ``CheckpointError`` on all ranks, nothing is changed then.
         """
+        self._ready.live.require_no_gradients()
         with self._files(f"LOAD from {directory}"):
             return self._keeper.load(Path(directory))
 
@@ -197,12 +207,12 @@ class Executor:
             action()
 
     @contextmanager
-    def _call(self, batch: tuple[Tensor, Tensor], program: Program) -> Iterator[None]:
+    def _call(self, program: Program, take: Callable[[], None]) -> Iterator[None]:
         """Take the batch in, and make every failure known to the other ranks."""
         self._require_whole()
         self._guard.begin(program.texts, limit_seconds=self._limit_seconds())
         try:
-            self._take(batch)
+            take()
         except PlannerError as error:
             self._guard.report(error, final=False)
             self._guard.end()
@@ -243,17 +253,6 @@ class Executor:
             self._guard.end()
             if self._broken is not None:
                 self._ready.tools.office.forget()
-
-    def _take(self, batch: tuple[Tensor, Tensor]) -> None:
-        inputs, labels = batch
-        check_batch(inputs, labels, self._ready.batch, rank=self._team.rank)
-        num_counted = int(self._count(labels))
-        if num_counted < 1:
-            raise ExecutorError(f"found {num_counted} counted tokens in the batch, expected one or more", code="count")
-        taken, device = self._ready.tools.batch, self._ready.tools.device
-        taken.inputs, taken.labels, taken.num_counted = inputs.to(device), labels.to(device), num_counted
-        taken.marks = batch_marks(inputs, labels, num_counted)
-        taken.losses.clear()
 
     def _other_end(self, error: ConnectionLostError) -> "_OtherEnd":
         """Of a broken transfer: the other rank, and the instruction whose data this rank waited for."""

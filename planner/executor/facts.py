@@ -10,12 +10,12 @@ from torch.optim import Optimizer
 from planner import __version__
 from planner.cutting.cut import cut_model
 from planner.cutting.layer import CutModel
-from planner.errors import HandshakeError
+from planner.errors import ExecutorError, HandshakeError
 from planner.executor.devices import device_kind
 from planner.executor.layout import StageLayout, layouts, local_samples
-from planner.executor.shapes import BatchShape, LayerShapes, TensorShape, batch_shape, layer_shapes
+from planner.executor.shapes import BatchShape, Extent, LayerShapes, TensorShape, batch_shape, layer_shapes
 from planner.executor.sums import BucketPlan, bucket_plans
-from planner.executor.support import refuse_unsupported
+from planner.executor.support import refuse_stale, refuse_unsupported
 from planner.executor.team import Team
 from planner.executor.weights import WeightTable, check_model, check_trained, weight_table
 from planner.plan.plan import Plan
@@ -35,6 +35,7 @@ class Wish:
     cut: Sequence[str] | None
     seed: int
     emulate: bool
+    most_stale: int  # updates between a forward and its backward that the caller accepts
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ def gather_facts(wish: Wish, team: Team) -> Facts:
     """Raises what this rank alone can find wrong."""
     plan = wish.plan
     refuse_unsupported(plan)
+    refuse_stale(plan, wish.most_stale)
     if team.num_ranks != plan.num_ranks:
         raise HandshakeError(
             f"found {team.num_ranks} ranks, expected the plan's {plan.num_ranks}", code="world_size", pointer="/nodes"
@@ -62,6 +64,7 @@ def gather_facts(wish: Wish, team: Team) -> Facts:
     cut = cut_model(wish.model, wish.cut)
     check_model(plan, cut)
     check_trained(plan, cut)
+    _check_causal(plan, cut)
     batch = batch_shape(plan, wish.model)
     lowered = lower(plan)
     table = weight_table(plan, cut)
@@ -69,7 +72,7 @@ def gather_facts(wish: Wish, team: Team) -> Facts:
         lowered=lowered,
         cut=cut,
         layouts=layouts(plan),
-        shapes=layer_shapes(cut.layers, plan.graph, batch, samples=_sample_counts(plan, lowered)),
+        shapes=layer_shapes(cut.layers, plan.graph, batch, extents=_extents(plan, lowered)),
         batch=batch,
         table=table,
         buckets=bucket_plans(lowered.pieces, table, plan.graph),
@@ -87,16 +90,30 @@ def _check_device(wish: Wish, team: Team) -> None:
         )
 
 
-def _sample_counts(plan: Plan, lowered: LoweredPlan) -> set[int]:
-    """How many samples a rank or a message holds, anywhere in the plan."""
+def _check_causal(plan: Plan, cut: CutModel) -> None:
+    """A slice knows nothing of the tokens behind it."""
+    if all(batch.num_slices == 1 for batch in plan.micro_batches):
+        return
+    for layer in cut.layers:
+        if not layer.causal:
+            raise ExecutorError(
+                f"layer {layer.id!r} is not causal, expected causal layers: the plan cuts samples into slices",
+                code="not_causal",
+                pointer=layer.id,
+            )
+
+
+def _extents(plan: Plan, lowered: LoweredPlan) -> set[Extent]:
+    """How many samples and tokens a rank or a message holds, anywhere in the plan."""
     found = {
-        local_samples(plan, stage, rank, micro_batch=number).size
+        Extent(local_samples(plan, stage, rank, micro_batch=number).size, batch.tokens(part).size)
         for number, batch in enumerate(plan.micro_batches)
+        for part in range(batch.num_slices)
         for stage in plan.routes[batch.route]
         for rank in plan.groups[plan.stages[stage].group]
     }
-    sends = (entry for entries in lowered.lists for entry in entries if isinstance(entry, Send))
-    return found | {entry.message.samples.size for entry in sends}
+    messages = (entry.message for entries in lowered.lists for entry in entries if isinstance(entry, Send))
+    return found | {Extent(one.samples.size, sum(part.size for part in one.tokens)) for one in messages}
 
 
 def comparable(wish: Wish, facts: Facts) -> dict[str, str]:
@@ -123,4 +140,4 @@ def comparable(wish: Wish, facts: Facts) -> dict[str, str]:
 
 
 def _shapes_text(shapes: LayerShapes, layer: int) -> str:
-    return " or ".join(of_layer[layer].text for of_layer in shapes.by_samples.values())
+    return " or ".join(of_layer[layer].text for of_layer in shapes.by_extent.values())

@@ -29,12 +29,15 @@ class Border:
 
 @dataclass(frozen=True)
 class StageLayout:
-    """One stage on one route. ``taken`` and ``given``: borders by the other stage, ascending."""
+    """One stage on one route. ``taken`` and ``given``: borders by the other stage, ascending.
+
+    ``loss_layers``: its layers whose outputs the loss is computed of.
+    """
 
     stage: int
     taken: tuple[Border, ...]
     given: tuple[Border, ...]
-    has_loss: bool
+    loss_layers: tuple[int, ...]
     reads_batch: bool
 
     @property
@@ -52,6 +55,7 @@ def layouts(plan: Plan) -> dict[tuple[int, int], StageLayout]:
     """(route, stage) -> layout."""
     gives_back = {i.stage for stream in plan.instructions for i in stream if i.operation in ("B", "I")}
     goes_back = {i.stage for stream in plan.instructions for i in stream if i.operation in ("B", "I", "W")}
+    with_loss = _loss_layers(plan)
     found: dict[tuple[int, int], StageLayout] = {}
     for number, route in enumerate(plan.routes):
         borders = _borders(plan, route, gives_back, goes_back)
@@ -61,10 +65,21 @@ def layouts(plan: Plan) -> dict[tuple[int, int], StageLayout]:
                 stage=stage,
                 taken=tuple(border for border in borders if border.receiver == stage),
                 given=tuple(border for border in borders if border.sender == stage),
-                has_loss=plan.graph.num_layers - 1 in layers,
+                loss_layers=tuple(layer for layer in layers if _has_loss(plan, layer, with_loss, stage in goes_back)),
                 reads_batch=any(plan.graph.layer_reads[layer].reads_batch for layer in layers),
             )
     return found
+
+
+def _loss_layers(plan: Plan) -> frozenset[int]:
+    """Layers that no layer reads with gradient (docs/plan-contract.md section 8, local losses)."""
+    read = {source for reads in plan.graph.layer_reads for source in reads.sources}
+    return frozenset(range(plan.graph.num_layers)) - read
+
+
+def _has_loss(plan: Plan, layer: int, with_loss: frozenset[int], goes_back: bool) -> bool:
+    """The last layer always has one; a layer that is only read detached has one where its stage goes backward."""
+    return layer == plan.graph.num_layers - 1 or (layer in with_loss and goes_back)
 
 
 def _borders(plan: Plan, route: tuple[int, ...], gives_back: set[int], goes_back: set[int]) -> tuple[Border, ...]:

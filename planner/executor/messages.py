@@ -15,7 +15,7 @@ from torch import Tensor
 
 from planner.errors import ExecutorError
 from planner.executor.layout import Border
-from planner.executor.shapes import TensorShape
+from planner.executor.shapes import Extent, TensorShape
 from planner.executor.team import Team
 from planner.schedules.lower import Message
 
@@ -48,12 +48,13 @@ class Parcel(NamedTuple):
 
 
 def parcels(
-    message: Message, border: Border, *, shape_of: Callable[[int, int], TensorShape], width: int
+    message: Message, border: Border, *, shape_of: Callable[[int, Extent], TensorShape], width: int
 ) -> tuple[Parcel, ...]:
     """The tensors of a message in order. ``width``: most tensors of a message in the plan, so that tags differ."""
     layers = border.layers if message.kind == "activation" else border.gradient_layers
+    extent = Extent(message.samples.size, sum(tokens.size for tokens in message.tokens))
     return tuple(
-        Parcel(message, layer, message.tag * width + number, shape_of(layer, message.samples.size))
+        Parcel(message, layer, message.tag * width + number, shape_of(layer, extent))
         for number, layer in enumerate(layers)
     )
 

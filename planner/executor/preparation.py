@@ -7,7 +7,6 @@ weights, optimizer and lists, in one order on all ranks.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -15,19 +14,24 @@ from torch.optim import Optimizer
 from planner.cutting.layer import CutLayer
 from planner.errors import PlannerError
 from planner.executor.compute import Tools
+from planner.executor.evaluation import only_forward
 from planner.executor.facts import Facts, Wish, comparable, gather_facts
+from planner.executor.gathering import BatchPart, counted_parts, update_of_visit
 from planner.executor.handshake import Handshake
-from planner.executor.materialise import hold_layers, share_first_values
+from planner.executor.live import Live, make_live, trained_parameters
 from planner.executor.measure import Recorder, clock_offset_ns
 from planner.executor.messages import PostOffice
 from planner.executor.program import Program, make_program
+from planner.executor.rolling import Rolling, Trained
 from planner.executor.saving import SavedTensor
 from planner.executor.shapes import BatchShape
 from planner.executor.stage import StageRunner
 from planner.executor.sums import GradientSums
-from planner.executor.team import Team
+from planner.executor.team import Circle, Team
 from planner.executor.update import Batch, Update
-from planner.plan.instruction import Instruction, stream_text
+from planner.executor.versions import WeightVersions
+from planner.plan.dependencies import Dependencies
+from planner.plan.instruction import Instruction
 from planner.plan.plan import Plan
 from planner.schedules.lower import Send, lower
 
@@ -38,6 +42,7 @@ __all__ = ["Ready", "agree", "prepare"]
 class Ready:
     """What a step needs. ``tensors``: this rank's parameters and buffers by global name."""
 
+    live: Live
     tensors: Mapping[str, Tensor]
     modules: tuple[nn.Module, ...]
     optimizer: Optimizer
@@ -46,6 +51,8 @@ class Ready:
     evaluation: Program
     saved: tuple[SavedTensor, ...]
     batch: BatchShape
+    counted: tuple[tuple[BatchPart, ...], ...]  # parts of the labels, by update
+    keeps_gradients: bool  # the plan goes backward and leaves its gradients to a later step
     writers: tuple[Instruction, ...]  # of each message of a step, by tag
 
 
@@ -61,55 +68,68 @@ def agree(wish: Wish, team: Team, *, name: str) -> Facts:
     return facts
 
 
-def prepare(wish: Wish, facts: Facts, team: Team, *, name: str) -> Ready:
-    """Every rank calls it after ``agree``. ``name``: the same on all ranks, used once."""
-    plan, table = wish.plan, facts.table
-    circles = team.circles((weight.holders for weight in table.weights.values()), name=name)
-    recorder = Recorder(plan, team, clock_offset_ns(team))
-    own = frozenset(layer for s in plan.stages if team.rank in plan.groups[s.group] for layer in s.layers)
-    held = hold_layers(wish.model, facts.cut, held=own, device=team.device, seed=wish.seed)
-    tensors: dict[str, Tensor] = {**held.parameters, **held.buffers}
-    share_first_values(table, tensors, team, circles=circles)
-    _freeze_untrained(facts, held.parameters)
-    sums = GradientSums(facts.buckets, held.parameters, circles=circles)
-    optimizer = wish.optimizer_factory(_trained(facts, held.parameters, team))
-    counted = [held.parameters[weight.name] for weight in table.trained_by(team.rank) if weight.owner == team.rank]
+def prepare(wish: Wish, facts: Facts, team: Team, *, name: str, live: Live | None = None) -> Ready:
+    """Every rank calls it after ``agree``. ``name``: the same on all ranks, used once. ``live``: of a plan before."""
+    circles = team.circles((weight.holders for weight in facts.table.weights.values()), name=name)
+    recorder = Recorder(wish.plan, team, clock_offset_ns(team))
+    if live is None:
+        live = make_live(wish, facts, team, circles=circles)
+    rolling = _rolling(wish, facts, live, circles=circles, rank=team.rank)
+    sums = GradientSums(facts.buckets if rolling is None else (), live.held.parameters, circles=circles)
     batch = Batch()
     tools = Tools(
         rank=team.rank,
         device=team.device,
-        runners=_runners(plan, facts, held.layers, rank=team.rank),
+        runners=_runners(wish.plan, facts, live.held.layers, rank=team.rank),
         shapes=facts.shapes,
         width=max((len(b.layers) for layout in facts.layouts.values() for b in layout.given), default=1),
         office=PostOffice(team, _channels(facts, team)),
         sums=sums,
-        update=Update(team, batch, sums=sums, optimizer=optimizer, counted=counted),
+        update=_update(live, team, batch=batch, sums=sums),
         recorder=recorder,
         batch=batch,
         loss=wish.loss,
+        rolling=rolling,
     )
-    return _ready(wish, facts, tools, tensors=tensors, optimizer=optimizer)
+    return _ready(wish, facts, tools, live)
 
 
-def _ready(wish: Wish, facts: Facts, tools: Tools, *, tensors: Mapping[str, Tensor], optimizer: Optimizer) -> Ready:
+def _update(live: Live, team: Team, *, batch: Batch, sums: GradientSums) -> Update:
+    table, parameters = live.table, live.held.parameters
+    counted = [parameters[weight.name] for weight in table.trained_by(team.rank) if weight.owner == team.rank]
+    return Update(team, batch, sums=sums, optimizer=live.optimizer, counted=counted)
+
+
+def _ready(wish: Wish, facts: Facts, tools: Tools, live: Live) -> Ready:
     forward_plan = only_forward(wish.plan)
     return Ready(
-        tensors=tensors,
+        live=live,
+        tensors=live.tensors,
         modules=tuple(module for runner in tools.runners.values() for module in runner.modules),
-        optimizer=optimizer,
+        optimizer=live.optimizer,
         tools=tools,
         step=make_program(wish.plan, facts.lowered, tools),
         evaluation=make_program(forward_plan, lower(forward_plan), tools),
         saved=_saved(wish.model, facts),
         batch=facts.batch,
+        counted=counted_parts(wish.plan),
+        keeps_gradients=bool(update_of_visit(wish.plan)) and not Dependencies(wish.plan).num_updates,
         writers=facts.lowered.writers,
     )
 
 
-def _trained(facts: Facts, parameters: Mapping[str, nn.Parameter], team: Team) -> list[nn.Parameter]:
-    """A rank that trains nothing gets an empty weight, so that its optimizer and schedulers exist as everywhere."""
-    found = [parameters[weight.name] for weight in facts.table.trained_by(team.rank)]
-    return found or [nn.Parameter(torch.zeros(0, device=team.device))]
+def _rolling(
+    wish: Wish, facts: Facts, live: Live, *, circles: dict[tuple[int, ...], Circle], rank: int
+) -> Rolling | None:
+    """Where the step updates a weight several times."""
+    if Dependencies(wish.plan).num_updates < 2:
+        return None
+    parameters = trained_parameters(facts.table, live.held, rank=rank)
+    own = {layer for s in wish.plan.stages if rank in wish.plan.groups[s.group] for layer in s.layers}
+    versions = WeightVersions([live.held.layers[number] for number in sorted(own)], parameters)
+    buckets = tuple(bucket for bucket in facts.buckets if rank in bucket.holders)
+    trained = Trained(facts.table, parameters, buckets, circles)
+    return Rolling(wish.plan, trained, versions=versions, optimizer=live.optimizer, rank=rank)
 
 
 def _runners(
@@ -121,21 +141,6 @@ def _runners(
         for (route, stage), layout in facts.layouts.items()
         if rank in plan.groups[plan.stages[stage].group]
     }
-
-
-def only_forward(plan: Plan) -> Plan:
-    """The same plan without its backward: what is legal in order stays so with parts left out."""
-    slices = [batch.num_slices for batch in plan.micro_batches]
-    streams = tuple(stream_text((i for i in stream if i.operation == "F"), slices) for stream in plan.instructions)
-    fields = {name: getattr(plan, name) for name in Plan.model_fields}
-    return Plan(**{**fields, "streams": streams, "prediction": None, "provenance": None})
-
-
-def _freeze_untrained(facts: Facts, parameters: Mapping[str, nn.Parameter]) -> None:
-    """A stage that the plan visits without weight gradients is frozen, whatever the model says."""
-    for name, parameter in parameters.items():
-        if not facts.table.weights[name].trained:
-            parameter.requires_grad_(False)
 
 
 def _channels(facts: Facts, team: Team) -> dict[tuple[int, int, str], dist.ProcessGroup]:

@@ -20,6 +20,7 @@ from planner.executor.compute import (
     put_off_action,
     ready_action,
     restore_action,
+    timed_action,
     update_action,
     weight_action,
 )
@@ -44,6 +45,7 @@ class Program(NamedTuple):
 def make_program(plan: Plan, lowered: LoweredPlan, tools: Tools) -> Program:
     """The functions of ``tools.rank``, in the order of its list."""
     maker = _Maker(plan, lowered, tools)
+    maker.add_begin()
     for entry in lowered.lists[tools.rank]:
         maker.add(entry)
     maker.add_end()
@@ -56,6 +58,7 @@ class _Maker:
         self.texts: list[str] = []
         self._plan, self._lowered, self._tools = plan, lowered, tools
         self._dependencies = Dependencies(plan)
+        self._rolling = tools.rolling if self._dependencies.num_updates > 1 else None
         self._visits = Visits(plan, tools.runners, tools.rank)
         self._updated = False
         sends = (entry.message for entry in lowered.lists[tools.rank] if isinstance(entry, Send))
@@ -65,8 +68,7 @@ class _Maker:
         if isinstance(entry, Compute):
             self._append(self._compute(entry.instruction), instruction_text(self._plan, entry.instruction))
         elif isinstance(entry, Sum):
-            start, piece = self._tools.sums.start, entry.piece
-            self._append(lambda: start(piece), f"the sum of piece {piece}")
+            self._append(self._sum(entry), f"the sum of piece {entry.piece}")
         elif isinstance(entry, Send):
             writer = instruction_text(self._plan, self._lowered.writers[entry.message.tag])
             self._append(self._send(entry.message), f"{writer}, sending to rank {entry.message.receiver}")
@@ -74,13 +76,23 @@ class _Maker:
             writer = instruction_text(self._plan, self._lowered.writers[entry.message.tag])
             self._append(self._receive(entry), f"the receive of {writer} from rank {entry.message.sender}")
 
+    def add_begin(self) -> None:
+        """What a step with several updates needs first."""
+        if self._rolling is not None:
+            self._append(self._rolling.begin, "the begin of the step")
+
     def add_end(self) -> None:
         """What ends the list of a rank: the common decision where no U made it, and all sends gone."""
-        if not self._updated:
-            update = self._tools.update
-            trains = self._dependencies.num_updates > 0
-            self._append(update.agree if trains else update.agree_on_loss, "the end of the step")
-        self._append(self._tools.office.finish, "the end of the step")
+        update, end = self._tools.update, "the end of the step"
+        if self._rolling is not None:
+            self._append(self._rolling.end, end)
+        if self._dependencies.num_updates != 1:
+            self._append(update.agree_on_loss, end)
+            if self._rolling is not None:
+                self._append(update.require_finite, end)
+        elif not self._updated:
+            self._append(update.agree, end)
+        self._append(self._tools.office.finish, end)
 
     def _append(self, action: Action, text: str) -> None:
         self.actions.append(action)
@@ -91,12 +103,19 @@ class _Maker:
         if operation == "G":
             return ready_action(recorder)
         if operation == "U":
-            return self._update()
-        found = self._visits.of(instruction.visit)
+            return self._update(instruction)
+        action = self._computing(operation, self._visits.of(instruction.visit))
+        if self._rolling is None:
+            return action
+        if operation == "F":
+            return self._rolling.forward(instruction.visit, action)
+        return self._rolling.backward(instruction, action)
+
+    def _computing(self, operation: Operation, found: LocalVisit) -> Action:
         if not {"I", "W"} <= set(self._plan.visit_operations[found.visit]):
             return self._of_visit(operation, found)
         if operation == "W":
-            return weight_action(found.state, recorder)
+            return weight_action(found.state, self._tools.recorder)
         return put_off_action(self._of_visit(operation, found), found)
 
     def _of_visit(self, operation: Operation, found: LocalVisit) -> Action:
@@ -111,9 +130,17 @@ class _Maker:
         forward = forward_action(found, self._visits, self._tools)
         if self._dependencies.first_backward(found.visit) is not None:
             return forward
-        return forward_only_action(forward, found.state, num_sends=self._sends_left["activation", found.visit])
+        return forward_only_action(forward, found, num_sends=self._sends_left["activation", found.visit])
 
-    def _update(self) -> Action:
+    def _sum(self, entry: Sum) -> Action:
+        start, piece = self._tools.sums.start, entry.piece
+        if self._rolling is not None:
+            return self._rolling.start(piece, entry.update)
+        return lambda: start(piece)
+
+    def _update(self, instruction: Instruction) -> Action:
+        if self._rolling is not None:
+            return timed_action(self._rolling.update(instruction), self._tools.recorder)
         if self._updated:
             return ready_action(self._tools.recorder)
         self._updated = True
@@ -164,7 +191,7 @@ class _Maker:
 
     def _place(self, found: LocalVisit, parcel: Parcel) -> Callable[[], Tensor]:
         """The fresh tensor that a receive fills, or fills a part of: made by the first of several senders."""
-        shape, dtype = self._tools.shapes.of(parcel.layer, found.rows.size)
+        shape, dtype = self._tools.shapes.of(parcel.layer, found.extent)
         device, layer = self._tools.device, parcel.layer
         taken, returned = found.state.taken, found.state.returned
         reader = parcel.message.sender_stage

@@ -5,34 +5,39 @@ its backward runs the layer again, unless ``Cell.restore`` (the plan's R) alread
 first run.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Cell", "run_recomputed"]
+__all__ = ["Cell", "Outputs", "run_recomputed", "run_recomputed_parts"]
+
+Outputs = Tensor | tuple[Tensor, ...]
 
 
 class Cell:
-    """One run of one layer: its inputs from F on, its graph from R, or from inside the backward, on."""
+    """One run of one layer: its inputs from F on, its graph from R, or from inside the backward, on.
 
-    __slots__ = ("_inputs", "_leaves", "_module", "_needs", "_output", "_random")
+    ``run``: how the layer is called where it gives several tensors.
+    """
 
-    def __init__(self, module: nn.Module) -> None:
+    __slots__ = ("_inputs", "_leaves", "_module", "_needs", "_outputs", "_random", "_run")
+
+    def __init__(self, module: nn.Module, run: Callable[..., tuple[Tensor, ...]] | None = None) -> None:
         self._module = module
+        self._run: Callable[..., Outputs] = run if run is not None else module
         self._inputs: tuple[Tensor, ...] = ()
         self._needs: tuple[bool, ...] = ()
         self._leaves: tuple[Tensor, ...] = ()
-        self._output: Tensor | None = None
+        self._outputs: Outputs | None = None
         self._random: _RandomState | None = None
 
-    def forward(self, inputs: tuple[Tensor, ...], needs: tuple[bool, ...]) -> Tensor:
+    def forward(self, inputs: tuple[Tensor, ...], needs: tuple[bool, ...]) -> Outputs:
         self._inputs, self._needs = tuple(tensor.detach() for tensor in inputs), needs
         self._random = _RandomState(inputs[0].device) if self._module.training else None
-        output: Tensor = self._module(*inputs)
-        return output
+        return self._run(*inputs)
 
     def restore(self) -> None:
         """Run the layer again and keep its activations."""
@@ -42,21 +47,24 @@ class Cell:
         )
         with torch.enable_grad():
             if self._random is None:
-                self._output = self._module(*self._leaves)
+                self._outputs = self._run(*self._leaves)
             else:
                 with self._random.replayed(), _spared_buffers(self._module):
-                    self._output = self._module(*self._leaves)
+                    self._outputs = self._run(*self._leaves)
 
-    def backward(self, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Add the weights' gradients, give the inputs'; nothing is kept afterwards."""
-        if self._output is None:
+    def backward(self, gradients: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+        """Add the weights' gradients, give the inputs'; nothing is kept afterwards. None: nobody read that output."""
+        if self._outputs is None:
             self.restore()
-        assert self._output is not None
-        if self._output.requires_grad:  # not behind frozen layers alone: the anchor calls for a backward all the same
-            torch.autograd.backward(self._output, gradient)
-        gradients = tuple(leaf.grad for leaf in self._leaves)
-        self._inputs, self._leaves, self._output = (), (), None
-        return gradients
+        assert self._outputs is not None
+        outputs = (self._outputs,) if isinstance(self._outputs, Tensor) else self._outputs
+        # frozen layers alone give nothing back: the anchor calls for a backward all the same
+        pairs = [(o, g) for o, g in zip(outputs, gradients, strict=True) if g is not None and o.requires_grad]
+        if pairs:
+            torch.autograd.backward([output for output, _ in pairs], [gradient for _, gradient in pairs])
+        found = tuple(leaf.grad for leaf in self._leaves)
+        self._inputs, self._leaves, self._outputs = (), (), None
+        return found
 
 
 @contextmanager
@@ -106,16 +114,23 @@ class _Replay:
 
 class _Recomputed(torch.autograd.Function):
     @staticmethod
-    def forward(context: Any, cell: Cell, anchor: Tensor, *inputs: Tensor) -> Tensor:
+    def forward(context: Any, cell: Cell, anchor: Tensor, *inputs: Tensor) -> Outputs:
         context.cell = cell
+        context.set_materialize_grads(False)
         return cell.forward(inputs, tuple(context.needs_input_grad[2:]))
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        return (None, None, *context.cell.backward(gradients[0]))
+    def backward(context: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        return (None, None, *context.cell.backward(gradients))
 
 
-def run_recomputed(cell: Cell, anchor: Tensor, inputs: list[Tensor]) -> Tensor:
+def run_recomputed(cell: Cell, anchor: Tensor, inputs: Sequence[Tensor]) -> Tensor:
     """The layer's output; ``anchor`` requires a gradient, so that a layer that reads the batch goes backward too."""
     output: Tensor = _Recomputed.apply(cell, anchor, *inputs)  # type: ignore[no-untyped-call]
     return output
+
+
+def run_recomputed_parts(cell: Cell, anchor: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The same for a cell whose run gives several tensors."""
+    outputs: tuple[Tensor, ...] = _Recomputed.apply(cell, anchor, *inputs)  # type: ignore[no-untyped-call]
+    return outputs

@@ -52,7 +52,7 @@ def bucket_plans(pieces: tuple[Piece, ...], table: WeightTable, graph: LayerGrap
     piece_of = {weight: number for number, piece in enumerate(pieces) for weight in piece.weights}
     dealt: dict[tuple[int, tuple[int, ...], str], list[Weight]] = defaultdict(list)
     for weight in table.weights.values():
-        if weight.trained and len(weight.holders) > 1:
+        if pieces and weight.trained and len(weight.holders) > 1:  # no pieces: gradients stay where they are
             piece = piece_of[graph.weight_of[weight.layers[0]]]
             dealt[piece, weight.holders, str(weight.dtype)].append(weight)
     return tuple(BucketPlan(piece, tuple(weights)) for (piece, _, _), weights in sorted(dealt.items(), key=_key))
@@ -108,6 +108,17 @@ class GradientSums:
                 for parameter, part in bucket.parts:
                     if parameter.grad is not part:
                         parameter.grad = part
+
+    def go_on(self) -> None:
+        """Gradients that no update has taken yet stay, and move into their bucket."""
+        for buckets in self._buckets.values():
+            for bucket in buckets:
+                for parameter, part in bucket.parts:
+                    if parameter.grad is None:
+                        part.zero_()
+                    elif parameter.grad is not part:
+                        part.copy_(parameter.grad)
+                    parameter.grad = part
 
     def start(self, piece: int) -> None:
         """The piece's gradients are ready on this rank."""

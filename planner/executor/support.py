@@ -1,24 +1,40 @@
 """Which plans this executor carries out. What it cannot is refused by name, before any process group is used.
 
-A legal plan may say more than this version runs: spread inside a group other than over samples, slices, several
-updates. Nothing is approximated.
+A legal plan may say more than this version runs: spread inside a group other than over samples. Nothing is
+approximated.
 """
 
 from collections.abc import Callable
 
 from planner.errors import UnsupportedPlanError
-from planner.plan.dependencies import Dependencies
-from planner.plan.instruction import BACKWARDS
+from planner.executor.gathering import update_of_micro_batch
+from planner.plan.pieces import staleness
 from planner.plan.plan import Plan
-from planner.units import counted
 
-__all__ = ["refuse_unsupported"]
+__all__ = ["refuse_stale", "refuse_unsupported"]
 
 
 def refuse_unsupported(plan: Plan) -> None:
     """Raises ``UnsupportedPlanError`` that names the first feature that this executor lacks."""
     for rule in _RULES:
         rule(plan)
+
+
+def refuse_stale(plan: Plan, most_stale: int) -> None:
+    """Weights of a backward may be older than its update; that changes results, so the caller has to accept it."""
+    found = staleness(plan)
+    if max(found) > most_stale:
+        stage = found.index(max(found))
+        raise UnsupportedPlanError(
+            f"stage {stage} updates its weights up to {max(found)} times between a forward and its backward, accepted "
+            f"are {most_stale}: this changes results; give the Executor most_stale={max(found)} to run it all the same",
+            code="stale_plan",
+            pointer=f"/stages/{stage}",
+        )
+
+
+def _several_updates(plan: Plan) -> None:
+    update_of_micro_batch(plan)
 
 
 def _unsupported(feature: str, found: str, pointer: str) -> UnsupportedPlanError:
@@ -43,43 +59,14 @@ def _recompute(plan: Plan) -> None:
             raise _unsupported("selective recompute", found, f"/stages/{number}/recompute/selective")
 
 
-def _micro_batches(plan: Plan) -> None:
-    tokens = plan.micro_batches[0].cuts[-1]
-    for number, batch in enumerate(plan.micro_batches):
-        pointer = f"/micro_batches/{number}/cuts"
-        if batch.num_slices > 1:
-            raise _unsupported("slices", f"{counted(batch.num_slices, 'slice')} of micro-batch {number}", pointer)
-        if batch.cuts[-1] != tokens:
-            found = f"{batch.cuts[-1]} tokens in micro-batch {number}, {tokens} in micro-batch 0"
-            raise _unsupported("micro-batches of different lengths", found, pointer)
-
-
 def _precision(plan: Plan) -> None:
     if plan.precision != "fp32":
         raise _unsupported("reduced precision", plan.precision, "/precision")
 
 
-def _updates(plan: Plan) -> None:
-    updates = Dependencies(plan).num_updates
-    if updates > 1:
-        raise _unsupported("several updates in a step", f"{counted(updates, 'update')} of a stage", "/streams")
-    backward = any(i.operation in BACKWARDS for stream in plan.instructions for i in stream)
-    if backward and not updates:
-        raise _unsupported("gradients kept for a later plan", "backward instructions without G and U", "/streams")
-
-
-def _losses(plan: Plan) -> None:
-    read = {source for reads in plan.graph.layer_reads for source in reads.sources}
-    for layer in range(plan.graph.num_layers - 1):
-        if layer not in read:
-            raise _unsupported("a loss beside the last layer's", f"layer {layer}, which no layer reads", "/graph/reads")
-
-
 _RULES: tuple[Callable[[Plan], None], ...] = (
     _meshes,
     _recompute,
-    _micro_batches,
     _precision,
-    _updates,
-    _losses,
+    _several_updates,
 )

@@ -27,12 +27,16 @@ MOST_SKIPPED_STEPS = 10  # in a row
 
 @dataclass
 class Batch:
-    """The global batch of the call that runs, what its loss is divided by, and this rank's parts of the loss."""
+    """The global batch of the call that runs, what its loss is divided by, and this rank's parts of the loss.
+
+    ``counted``: by update, what the loss of a backward is divided by; ``num_counted``: what the loss shown is.
+    """
 
     inputs: Tensor | None = None
     labels: Tensor | None = None
     num_counted: int = 0
     marks: BatchMarks | None = None
+    counted: tuple[int, ...] = ()
     losses: list[Tensor] = field(default_factory=list)
 
 
@@ -72,6 +76,13 @@ class Update:
         """The same without gradients."""
         loss, _ = self._everywhere(torch.zeros((), dtype=torch.float64))
         self.outcome = Outcome(loss, None, False)
+
+    def require_finite(self) -> None:
+        """Where updates do not wait for a common decision: they have been applied."""
+        assert self.outcome is not None, "agree_on_loss comes first"
+        if not math.isfinite(self.outcome.loss):
+            message = f"the loss is {self.outcome.loss} in a step whose updates do not wait for it"
+            raise ExecutorError(message, code="not_finite")
 
     def apply(self) -> None:
         """This rank's weights, once a step, unless the step is skipped."""

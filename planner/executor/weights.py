@@ -13,7 +13,6 @@ import torch
 
 from planner.cutting.layer import CutModel
 from planner.errors import HandshakeError
-from planner.plan.dependencies import Dependencies
 from planner.plan.plan import Plan
 from planner.problem.canonical import canonical_digest
 from planner.problem.contract import Digest
@@ -62,13 +61,13 @@ class WeightTable:
 
 def weight_table(plan: Plan, cut: CutModel) -> WeightTable:
     """Parameters and buffers of all layers."""
-    updated = set(Dependencies(plan).updated_stages)
+    trains = {visit.stage for visit, text in plan.visit_operations.items() if "B" in text or "W" in text}
     ranks: dict[int, set[int]] = defaultdict(set)
     trained_layers: set[int] = set()
     for number, stage in enumerate(plan.stages):
         for layer in stage.layers:
             ranks[layer].update(plan.groups[stage.group])
-            if number in updated:
+            if number in trains:
                 trained_layers.add(layer)
     layers_of = _layers_of((*layer.parameters, *layer.buffers) for layer in cut.layers)
     found: dict[str, Weight] = {}

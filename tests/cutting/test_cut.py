@@ -246,10 +246,3 @@ def test_a_tensor_of_another_layer_is_refused() -> None:
     with pytest.raises(ModelError) as caught:
         with_tensors(cut.layers[1], {"3.weight": nn.Parameter(torch.zeros(16, 8))}, {})
     assert caught.value.code == "unknown_tensor"
-
-
-def test_positions_start_where_they_are_told() -> None:
-    model = gpt2()
-    embedding = cut_model(model).layers[0].module
-    tokens = torch.randint(0, 61, (2, 8))
-    assert torch.equal(embedding(tokens)[:, 5:], embedding(tokens[:, 5:], first_token=5))

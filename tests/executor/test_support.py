@@ -8,10 +8,8 @@ from torch import nn
 
 from planner.errors import ExecutorError, HandshakeError, UnsupportedPlanError
 from planner.executor.executor import Executor
-from planner.plan.graph import LayerGraph
 from planner.plan.mesh import Mesh
-from planner.plan.plan import MicroBatch, Plan
-from planner.problem.profile import Reads
+from planner.plan.plan import Plan
 from tests.helpers.executor_cases import adamw, changed, make_plan, squares, token_count, token_loss
 
 MODEL = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
@@ -36,13 +34,6 @@ def on_mesh(plan: Plan, **mesh: Any) -> Plan:
     return changed(plan, stages=(stage,))
 
 
-def with_cuts(plan: Plan, *cuts: int) -> Plan:
-    streams = ("0F0 0F1.0 0F1.1 0B0 0B1.1 0B1.0 0G0 0U0",) if len(cuts) > 2 else plan.streams
-    return changed(
-        plan, micro_batches=(plan.micro_batches[0], MicroBatch(route=0, samples=4, cuts=cuts)), streams=streams
-    )
-
-
 UNSUPPORTED = {
     "tensor > 1": lambda plan: on_mesh(plan, tensor=2),
     "context > 1": lambda plan: on_mesh(plan, context=2, exchange="ring"),
@@ -51,15 +42,7 @@ UNSUPPORTED = {
     "selective recompute": lambda plan: changed(
         plan, stages=(plan.stages[0].model_copy(update={"recompute": {"selective": (1,)}}),)
     ),
-    "slices": lambda plan: with_cuts(plan, 0, 4, 8),
-    "different lengths": lambda plan: with_cuts(plan, 0, 6),
     "reduced precision": lambda plan: changed(plan, precision="bf16"),
-    "several updates": lambda plan: changed(plan, streams=("0F0 0B0 0G0 0U0 0F1 0B1 0G1 0U1",)),
-    "later plan": lambda plan: changed(plan, streams=("0F0 0F1 0B0 0B1",)),
-    "a loss beside": lambda plan: changed(
-        plan,
-        graph=LayerGraph(model=plan.graph.model, num_layers=3, reads=(Reads(layer=2, detached=(1,)),)),
-    ),
 }
 
 

@@ -29,6 +29,10 @@ class Progress:
         """One step of ``samples`` later."""
         return Progress(self.steps + 1, self.samples + samples)
 
+    def within(self, samples: int) -> "Progress":
+        """Inside a step whose update comes with a later batch."""
+        return Progress(self.steps, self.samples + samples)
+
 
 @dataclass(frozen=True)
 class RankState:

@@ -1,0 +1,23 @@
+"""What a step gives its caller."""
+
+from dataclasses import dataclass
+
+from planner.executor.measure import Measurement
+from planner.simulate.timeline import Timeline
+
+__all__ = ["StepResult"]
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """``loss`` and ``gradient_norm`` of the whole step, on every rank; ``skipped``: one of them was not finite."""
+
+    loss: float
+    gradient_norm: float | None
+    skipped: bool
+    measurement: Measurement
+
+    @property
+    def timeline(self) -> Timeline:
+        """When each instruction ran on every group, in the clock of rank 0."""
+        return self.measurement.timeline()
