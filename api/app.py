@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 from api.description import describe
 from api.errors import add_error_handlers
 from api.gate import Gate
+from api.routes.explain import add_explain_routes
 from api.routes.health import add_health_routes
 from api.routes.plans import add_plan_routes
 from api.routes.searches import add_search_routes
@@ -44,7 +45,14 @@ def create_app(service: Service) -> ASGIApp:
         redirect_slashes=False,
     )
     add_error_handlers(app)
-    for add_routes in (add_health_routes, add_plan_routes, add_search_routes, add_upload_routes, add_simulate_routes):
+    for add_routes in (
+        add_health_routes,
+        add_plan_routes,
+        add_search_routes,
+        add_upload_routes,
+        add_simulate_routes,
+        add_explain_routes,
+    ):
         add_routes(app, service)
     app.openapi = partial(describe, app)  # type: ignore[method-assign]
     return Gate(app, allowed_hosts=service.settings.allowed_hosts)

@@ -10,6 +10,7 @@ from api.documents import (
     AnswerView,
     DocumentPage,
     ErrorDocument,
+    RevalidationRequest,
     SearchPage,
     SearchView,
     Simulation,
@@ -18,6 +19,7 @@ from api.documents import (
     Validated,
 )
 from api.routes.health import Health, Readiness, Version
+from planner.explain.documents import Explanation, Revalidation
 from planner.plan.plan import Plan
 from planner.problem.cluster import Cluster
 from planner.problem.profile import ModelProfile
@@ -30,11 +32,14 @@ _CONTRACTS = (
     Cluster,
     DocumentPage,
     ErrorDocument,
+    Explanation,
     Health,
     ModelProfile,
     Plan,
     Readiness,
     Request,
+    Revalidation,
+    RevalidationRequest,
     SearchPage,
     SearchView,
     Simulation,

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from planner.explain.revalidate import SMALLEST_GAIN, STEPS_LEFT
 from planner.plan.answer import Limit, Reason
 from planner.plan.plan import Plan, Prediction
 from planner.problem.cluster import Cluster
@@ -18,6 +19,7 @@ __all__ = [
     "ErrorDocument",
     "ErrorItem",
     "GroupSummary",
+    "RevalidationRequest",
     "SearchError",
     "SearchPage",
     "SearchView",
@@ -167,6 +169,18 @@ class Simulation(Contract):
     costs: str  # worst provenance of the parts
     groups: tuple[GroupSummary, ...]
     warnings: tuple[Reason, ...]
+
+
+class RevalidationRequest(Contract):
+    """New facts for a stored plan; what is left out is as it was when the plan was found."""
+
+    schema_version: Literal["revalidate/1"] = Field(alias="schema")
+    profiles: Annotated[tuple[_ProfileOrDigest, ...], Field(min_length=1, max_length=64)] | None = None
+    cluster: _ClusterOrDigest | None = None
+    workload: Workload | None = None
+    plans: Annotated[tuple[Digest, ...], Field(max_length=16)] = ()  # stored plans to compare with
+    smallest_gain: Annotated[FiniteFloat, Field(ge=0, le=1)] = SMALLEST_GAIN
+    steps_left: Index = STEPS_LEFT
 
 
 class ErrorItem(Contract):

@@ -11,7 +11,7 @@ from planner.errors import RequestError, StoreError
 from planner.problem.canonical import canonical_bytes, canonical_digest, document_bytes
 from planner.problem.cluster import Cluster
 from planner.problem.contract import Contract
-from planner.problem.problem import Problem, check_options, request_digest
+from planner.problem.problem import Problem, ProblemParts, check_options, request_digest
 from planner.problem.profile import ModelProfile
 from planner.problem.reading import read_document
 from planner.problem.request import Request
@@ -24,6 +24,7 @@ __all__ = [
     "solver_version",
     "stored",
     "stored_bytes",
+    "stored_problem",
 ]
 
 _Document = TypeVar("_Document", bound=Contract)
@@ -58,7 +59,7 @@ def resolve_request(request: Request, store: Store) -> ResolvedRequest:
     names = {"profiles": [document.id for document in kept_profiles], "cluster": kept_cluster.id}
     slim = {**request.model_dump(mode="json", exclude={"profiles", "cluster"}), **names}
     kept = Document("request", canonical_digest(slim), canonical_bytes(slim))
-    return ResolvedRequest(problem, digest, kept.id, (*kept_profiles, kept_cluster, kept))
+    return ResolvedRequest(problem, digest, kept.id, (*kept_profiles, kept_cluster, _kept_problem(problem), kept))
 
 
 class ResolvedDocuments(NamedTuple):
@@ -107,6 +108,22 @@ def inline_request(request_id: str, store: Store) -> Request:
     request = stored("request", request_id, Request, store=store)
     profiles, cluster = resolve_documents(request.profiles, request.cluster, store=store)
     return request.model_copy(update={"profiles": profiles, "cluster": cluster})
+
+
+def _kept_problem(problem: Problem) -> Document:
+    """What a plan's ``problem`` names: the digests of profiles and cluster, and the workload."""
+    return Document("problem", problem.digest, canonical_bytes(problem.parts))
+
+
+def stored_problem(digest: str, store: Store) -> Problem:
+    """The problem of a plan that a search of this service found. Raises ``RequestError`` (unknown_problem)."""
+    payload = store.get("problem", digest)
+    if payload is None:
+        message = "the problem of this plan is not stored: give profiles, cluster and workload"
+        raise RequestError(message, code="unknown_problem", pointer="/profiles")
+    names = read_document(payload, ProblemParts)
+    profiles = tuple(stored("profile", one, ModelProfile, store=store) for one in names.profiles)
+    return Problem(profiles, stored("cluster", names.cluster, Cluster, store=store), names.workload)
 
 
 def _kept(kind: DocumentKind, document: ModelProfile | Cluster) -> Document:

@@ -22,6 +22,7 @@ LEVELS = {
     "planner.executor": 5,
     "planner.search": 4,
     "planner.exports": 4,
+    "planner.explain": 4,
     "planner.cutting": 4,
     "planner.attempts": 4,
     "planner.simulate": 3,

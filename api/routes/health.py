@@ -103,5 +103,5 @@ def _version(service: Service) -> Version:
         waiting_searches=service.settings.most_waiting,
         wait_ns=int(MOST_WAIT_S) * NS_PER_SECOND,
     )
-    schemas = ("profile/1", "cluster/1", "workload/1", "request/1", "plan/1", "simulate/1")
+    schemas = ("profile/1", "cluster/1", "workload/1", "request/1", "plan/1", "simulate/1", "revalidate/1")
     return Version(planner=__version__, solver=solver_version(), schemas=schemas, limits=limits)

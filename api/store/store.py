@@ -27,7 +27,7 @@ __all__ = [
     "Store",
 ]
 
-DocumentKind = Literal["profile", "cluster", "plan", "request", "answer"]
+DocumentKind = Literal["profile", "cluster", "plan", "request", "answer", "problem"]
 SearchState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 

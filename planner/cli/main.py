@@ -14,7 +14,21 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from planner import __version__
-from planner.cli import check, cluster, profile, run, schedule, schema, search, serve, show, simulate, verify
+from planner.cli import (
+    check,
+    cluster,
+    explain,
+    profile,
+    revalidate,
+    run,
+    schedule,
+    schema,
+    search,
+    serve,
+    show,
+    simulate,
+    verify,
+)
 from planner.cli.exit_codes import DONE, INVALID, UNEXPECTED, InterruptedCommandError, exit_code
 from planner.cli.talk import error_lines, json_error, say
 from planner.errors import Fault, PlannerError
@@ -43,7 +57,17 @@ app = typer.Typer(
 app.add_typer(profile.app, name="profile")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(schedule.app, name="schedule")
-for command in (search.search, show.show, check.check, simulate.simulate, verify.verify, serve.serve, schema.schema):
+for command in (
+    search.search,
+    show.show,
+    check.check,
+    simulate.simulate,
+    explain.explain,
+    revalidate.revalidate,
+    verify.verify,
+    serve.serve,
+    schema.schema,
+):
     app.command()(command)
 app.command(context_settings=run.CONTEXT_SETTINGS)(run.run)
 

@@ -6,12 +6,21 @@ from functools import cached_property
 from planner.errors import ProblemError
 from planner.problem.canonical import canonical_digest
 from planner.problem.cluster import Cluster
+from planner.problem.contract import Contract, Digest, Many
 from planner.problem.options import SearchOptions
 from planner.problem.profile import ModelProfile
 from planner.problem.workload import Workload
 from planner.units import counted
 
-__all__ = ["Problem", "check_options", "request_digest"]
+__all__ = ["Problem", "ProblemParts", "check_options", "request_digest"]
+
+
+class ProblemParts(Contract):
+    """A problem by the digests of its documents; its own digest is that of this document."""
+
+    profiles: Many[Digest]
+    cluster: Digest
+    workload: Workload
 
 
 @dataclass(frozen=True)
@@ -27,15 +36,18 @@ class Problem:
         _check_precision(self.profiles, self.workload)
         _check_kinds(self.profiles, self.cluster)
 
+    @property
+    def parts(self) -> dict[str, object]:
+        """What names the problem, as JSON: ``ProblemParts``."""
+        return {
+            "profiles": sorted(profile.digest for profile in self.profiles),
+            "cluster": self.cluster.digest,
+            "workload": self.workload.model_dump(mode="json"),
+        }
+
     @cached_property
     def digest(self) -> str:
-        return canonical_digest(
-            {
-                "profiles": sorted(profile.digest for profile in self.profiles),
-                "cluster": self.cluster.digest,
-                "workload": self.workload.model_dump(mode="json"),
-            }
-        )
+        return canonical_digest(self.parts)
 
     @property
     def num_layers(self) -> int:

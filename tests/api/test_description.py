@@ -48,6 +48,8 @@ def test_every_route_is_described(described: dict[str, Any]) -> None:
         "GET /v1/clusters/{document_id}",
         "PUT /v1/clusters/{document_id}",
         "POST /v1/simulate",
+        "GET /v1/plans/{document_id}/explanation",
+        "POST /v1/plans/{document_id}/revalidate",
     }
 
 

@@ -32,6 +32,7 @@ def test_every_error_class_has_its_exit_code() -> None:
         "InfeasibleError": 3,
         "SolverError": 1,
         "ExecutorError": 1,
+        "CheckpointError": 1,
         "HandshakeError": 1,
         "PeerLostError": 1,
         "ModelError": 2,
