@@ -13,13 +13,27 @@ __all__ = [
     "Mode",
     "Objective",
     "RecomputeMode",
+    "Schedules",
     "SearchOptions",
     "Target",
 ]
 
-Family = Literal["gpipe", "1f1b", "interleaved"]
+Family = Literal[
+    "gpipe",
+    "1f1b",
+    "interleaved",
+    "breadth-first",
+    "wave",
+    "zb-h1",  # from here on the backward is split: only where the profiles have its parts
+    "zb-h2",
+    "zb-v",
+    "v-half",
+    "v-min",
+    "dualpipe-v",
+]
 Mode = Literal["reproducible", "fast"]
 Objective = Literal["step_time"]
+Schedules = Literal["named", "synthesised"]
 RecomputeMode = Literal["none", "full"]
 Target = Literal["executor"]
 
@@ -39,7 +53,7 @@ class Constraints(Contract):
     micro_batch_sizes: Many[Count] = ()  # samples of one micro-batch on one rank
     num_stages: Count | None = None  # of a route, exactly
     most_stages: Count | None = None
-    most_legs: Annotated[int, Field(ge=1, le=64)] = 4  # stages of one group under interleaving
+    most_legs: Annotated[int, Field(ge=1, le=64)] = 4  # stages of one group
     recompute: Many[RecomputeMode] = ()
     pins: Annotated[Many[LayerPin], Field(max_length=4096)] = ()
     unused_kinds: Many[Name] = ()
@@ -62,6 +76,7 @@ class SearchOptions(Contract):
 
     objective: Objective = "step_time"
     constraints: Constraints = Constraints()
+    schedules: Schedules = "named"  # synthesised: of the best plans, orders made for their very costs are tried too
     target: Target = "executor"
     time_limit_ns: Annotated[int, Field(ge=10**9, le=3_600 * 10**9)] = 60 * 10**9
     mode: Mode = "reproducible"

@@ -6,7 +6,7 @@ from pydantic import Discriminator, Field, Tag
 
 from planner.problem.cluster import Cluster
 from planner.problem.contract import Contract, Digest, Many
-from planner.problem.options import Constraints, Mode, Objective, SearchOptions, Target
+from planner.problem.options import Constraints, Mode, Objective, Schedules, SearchOptions, Target
 from planner.problem.profile import ModelProfile
 from planner.problem.workload import Workload
 
@@ -35,6 +35,7 @@ class Request(Contract):
     workload: Workload
     objective: Objective = _OPTIONS.objective
     constraints: Constraints = _OPTIONS.constraints
+    schedules: Schedules = _OPTIONS.schedules
     target: Target = _OPTIONS.target
     time_limit_ns: Annotated[int, Field(ge=10**9, le=3_600 * 10**9)] = _OPTIONS.time_limit_ns
     mode: Mode = _OPTIONS.mode
@@ -46,6 +47,7 @@ class Request(Contract):
         return SearchOptions(
             objective=self.objective,
             constraints=self.constraints,
+            schedules=self.schedules,
             target=self.target,
             time_limit_ns=self.time_limit_ns,
             mode=self.mode,

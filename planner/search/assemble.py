@@ -40,7 +40,7 @@ def assemble(costs: ProblemCosts, space: Space, candidate: Candidate) -> Plan:
 def _stage(space: Space, candidate: Candidate, number: int, choice: Choice) -> Stage:
     layers = tuple(range(choice.first_layer, choice.end_layer))
     return Stage(
-        group=number % candidate.num_groups,
+        group=candidate.groups[number],
         first_layer=choice.first_layer,
         end_layer=choice.end_layer,
         mesh=Mesh(data=space.degrees.data),

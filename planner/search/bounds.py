@@ -30,8 +30,13 @@ def bottleneck_start_ns(problem: PartitionProblem) -> int:
     return max(int(best.max()), spread_ns) - 1
 
 
-def any_schedule_ns(layer_ns: Sequence[Integers], counts: Sequence[int], *, num_micro_batches: int) -> int:
-    """``layer_ns``: least forward + backward of each layer, by kind; ``counts``: devices of each kind."""
+def any_schedule_ns(
+    layer_ns: Sequence[Integers], counts: Sequence[int], *, way_ns: Sequence[Integers], num_micro_batches: int
+) -> int:
+    """``layer_ns``: least forward + backward of each layer, by kind; ``counts``: devices of each kind.
+
+    ``way_ns``: of those what stands between the arrival of an activation and the departure of its gradient.
+    """
     used = [(times, count) for times, count in zip(layer_ns, counts, strict=True) if count]
     best = np.min([times for times, _ in used], axis=0)
     options = [
@@ -39,10 +44,17 @@ def any_schedule_ns(layer_ns: Sequence[Integers], counts: Sequence[int], *, num_
         for kind, (times, _) in enumerate(used)
     ]
     spread_ns = _spread_ns(options, [count for _, count in used], [1] * len(used), num_micro_batches=num_micro_batches)
-    return max(spread_ns, num_micro_batches * int(best.max()), int(best.sum()))
+    return max(spread_ns, num_micro_batches * int(best.max()), _way_ns(way_ns, counts))
 
 
-def quick_schedule_ns(layer_ns: Sequence[Integers], counts: Sequence[int], *, num_micro_batches: int) -> int:
+def _way_ns(way_ns: Sequence[Integers], counts: Sequence[int]) -> int:
+    """Of one micro-batch there and back, each layer on its best device."""
+    return int(np.min([times for times, count in zip(way_ns, counts, strict=True) if count], axis=0).sum())
+
+
+def quick_schedule_ns(
+    layer_ns: Sequence[Integers], counts: Sequence[int], *, way_ns: Sequence[Integers], num_micro_batches: int
+) -> int:
     """As ``any_schedule_ns``, a little lower where kinds differ by more than a factor; without a linear programme.
 
     Prices are speeds on the whole model: any prices give a bound.
@@ -53,7 +65,7 @@ def quick_schedule_ns(layer_ns: Sequence[Integers], counts: Sequence[int], *, nu
     value = num_micro_batches * math.fsum(np.min(shares, axis=0).tolist())
     best = np.min(layer_ns, axis=0)
     spread_ns = math.ceil(value - max(1.0, value) * _ROUNDING)
-    return max(spread_ns, num_micro_batches * int(best.max()), int(best.sum()))
+    return max(spread_ns, num_micro_batches * int(best.max()), _way_ns(way_ns, counts))
 
 
 class _Prices(NamedTuple):

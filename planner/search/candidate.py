@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from planner.problem.options import Family
 from planner.search.devices import Block
+from planner.search.orders import chain_groups
 from planner.search.space import Space
 
 __all__ = ["Candidate", "Choice", "blocks_of"]
@@ -19,7 +20,7 @@ class Choice(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """Stages in order; stage s lies on group ``s mod num_groups``, all legs of a group on one device class."""
+    """Stages in order, on the groups that the family wants; all stages of a group on one device class."""
 
     family: Family
     num_groups: int
@@ -27,8 +28,13 @@ class Candidate(NamedTuple):
 
     @property
     def classes(self) -> tuple[int, ...]:
-        """The device class of each group."""
+        """The device class of each group: the first stages of a route lie on groups 0, 1, 2 ..."""
         return tuple(stage.device_class for stage in self.stages[: self.num_groups])
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """The group of each stage."""
+        return chain_groups(self.family, self.num_groups, len(self.stages))
 
 
 def blocks_of(space: Space, classes: tuple[int, ...]) -> tuple[Block, ...]:

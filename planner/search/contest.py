@@ -18,7 +18,7 @@ from planner.search.assemble import assemble
 from planner.search.candidate import Candidate
 from planner.search.fitting import fitting
 from planner.search.lineup import Batch, Lineup
-from planner.search.orders import chain_order
+from planner.search.orders import ChainShape, chain_order
 from planner.search.space import Space
 from planner.simulate.simulate import simulate
 from planner.simulate.timeline import Timeline
@@ -27,6 +27,7 @@ __all__ = ["Contest", "Entry", "Made", "Stopped"]
 
 _ROWS_AT_ONCE = 512
 _UNITS_AN_INSTRUCTION = 8_000  # of one numpy step, whatever its length
+_UNITS_AN_ORDERED = 5_000  # instruction of a family's streams, made and brought in order
 _UNITS_A_ROW = 8
 _UNITS_A_BATCH = 200_000  # a stage: bounds, then memory
 _UNITS_A_CUT = 100
@@ -78,6 +79,7 @@ class Contest:
     spent: int = 0
     refused: int = 0  # candidates that the simulator's memory walk refused
     _seen: set[tuple[int, Candidate]] = field(default_factory=set)
+    _ordered: set[ChainShape] = field(default_factory=set)
 
     @property
     def best_ns(self) -> int:
@@ -134,8 +136,8 @@ class Contest:
             self._score(lineup, batch.take(rows), fits.sure[rows])
 
     def _score(self, lineup: Lineup, batch: Batch, sure: np.ndarray) -> None:
-        m = lineup.space.degrees.num_micro_batches
-        order = chain_order(lineup.family, lineup.num_groups, lineup.num_stages, m)
+        self._spend_on_order(lineup.shape)
+        order = chain_order(lineup.shape)
         self.spend(len(order) * (_UNITS_AN_INSTRUCTION + _UNITS_A_ROW * len(batch.cuts)))
         ends_ns = lineup.compute_ends_ns(batch)
         computed = ends_ns.max(axis=0)
@@ -149,6 +151,12 @@ class Contest:
                 self._take(Entry(step_ns, lineup.space, candidate))
             else:
                 self.offer(lineup.space, candidate)
+
+    def _spend_on_order(self, shape: ChainShape) -> None:
+        """Of each shape once."""
+        if shape not in self._ordered:
+            self._ordered.add(shape)
+            self.spend(_UNITS_AN_ORDERED * shape.num_instructions)
 
     def _take(self, entry: Entry) -> None:
         self.best = entry

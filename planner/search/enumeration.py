@@ -4,7 +4,7 @@ Recompute only costs time, so a stage recomputes exactly where it must: where ke
 "cannot" and "surely fits" both are tried, all such stages of a candidate alike.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations, islice, pairwise, permutations, product
 from math import comb
@@ -13,14 +13,23 @@ import numpy as np
 
 from planner.costs.price import ProblemCosts
 from planner.problem.options import Constraints, Family
+from planner.schedules.families import FAMILIES
 from planner.search.contest import Contest
 from planner.search.fitting import fitting
 from planner.search.lineup import Batch, Lineup
+from planner.search.orders import ChainShape, serves
 from planner.search.partition import Integers
 from planner.search.space import Space
 
-__all__ = ["climb", "enumerate_lineup", "has_all_lineups", "lineups", "start_batch"]
+__all__ = ["QUICK_FAMILIES", "climb", "enumerate_lineup", "has_all_lineups", "have_parts", "lineups", "start_batch"]
 
+_KEEP_LEAST_FIRST: tuple[tuple[Family, ...], ...] = (
+    ("1f1b", "interleaved", "wave", "gpipe", "breadth-first"),  # whole backwards
+    ("zb-h1", "zb-h2", "v-min", "v-half", "zb-v", "dualpipe-v"),
+)
+QUICK_FAMILIES: tuple[Family, ...] = ("1f1b", "gpipe", "interleaved")
+_MOST_ORDERED = 50_000  # instructions
+_LOOPING = ("loop", "wave")
 _MOST_CUTS = 100_000
 _MOST_PLANS = 200
 _MOST_SEQUENCES = 1024  # of device classes along a route
@@ -28,45 +37,78 @@ _MOST_ROUNDS = 60
 _FAR = 1.1
 
 
-def lineups(space: Space, costs: ProblemCosts, constraints: Constraints) -> Iterator[Lineup]:
+def lineups(
+    space: Space, costs: ProblemCosts, constraints: Constraints, families: Sequence[Family]
+) -> Iterator[Lineup]:
     """Every lineup of a space as far as ``has_all_lineups``, few groups first."""
     most_stages = constraints.num_stages or constraints.most_stages or space.num_layers
     for num_groups in range(1, min(space.num_layers, space.num_blocks, most_stages) + 1):
         for classes in _sequences(space, num_groups):
-            for family in _families(num_groups, constraints):
+            for family in _on_groups(num_groups, families, constraints):
                 for num_stages in _stage_counts(space, family, num_groups, constraints):
-                    yield Lineup(space, costs, family, classes, num_stages)
+                    found = Lineup(space, costs, family, classes, num_stages)
+                    priced = not found.splits or have_parts(space, classes)
+                    if priced and _is_quick(found.shape) and serves(found.shape):
+                        yield found
 
 
-def has_all_lineups(space: Space) -> bool:
-    """Whether no order of device classes along a route is left out."""
+def _is_quick(shape: ChainShape) -> bool:
+    """Whether its order is made soon enough: some families are list-scheduled."""
+    return shape.family in QUICK_FAMILIES or shape.num_instructions <= _MOST_ORDERED
+
+
+def have_parts(space: Space, classes: tuple[int, ...]) -> bool:
+    """Whether I and W can be priced on all of the devices, for all micro-batches, and nothing must be recomputed."""
+    return False in space.recompute and all(
+        tables.splits for number in set(classes) for tables in space.tables[number].values()
+    )
+
+
+def has_all_lineups(space: Space, families: Sequence[Family]) -> bool:
+    """Whether no order of device classes along a route is left out, and no number of stages of a family."""
+    largest = [
+        ChainShape(family, space.num_blocks, space.num_layers, space.degrees.num_micro_batches) for family in families
+    ]
+    return _has_all_sequences(space) and all(_is_quick(shape) for shape in largest)
+
+
+def _has_all_sequences(space: Space) -> bool:
     most_groups = min(space.num_layers, space.num_blocks)
     return bool(len(space.classes) ** most_groups <= _MOST_SEQUENCES)
 
 
-def _families(num_groups: int, constraints: Constraints) -> tuple[Family, ...]:
-    """On one group all families take equally long; the one that keeps least stands for them."""
-    order: tuple[Family, ...] = (
-        ("1f1b", "interleaved", "gpipe") if num_groups == 1 else ("1f1b", "gpipe", "interleaved")
-    )
-    found = tuple(family for family in order if not constraints.families or family in constraints.families)
-    return found[:1] if num_groups == 1 else found
+def _on_groups(num_groups: int, families: Sequence[Family], constraints: Constraints) -> Sequence[Family]:
+    """On one group all families take equally long; of each way to go backward the one that keeps least stands."""
+    if num_groups > 1:
+        return families
+    allowed = constraints.families or families
+    least = [next((family for family in kind if family in allowed), None) for kind in _KEEP_LEAST_FIRST]
+    return [family for family in families if family in least]
 
 
 def _stage_counts(space: Space, family: Family, num_groups: int, constraints: Constraints) -> Iterator[int]:
-    """Interleaved with one stage a group is 1F1B that keeps more: only where nothing else is allowed."""
-    legs = constraints.most_legs if family == "interleaved" and num_groups > 1 else 1
-    fewest = 1 if family != "interleaved" or num_groups == 1 or constraints.families == ("interleaved",) else 2
-    for num_stages in range(num_groups * legs, num_groups * fewest - 1, -num_groups):
+    for legs in _legs(family, num_groups, constraints):
+        num_stages = num_groups * legs
         is_allowed = num_stages <= min(space.num_layers, constraints.most_stages or space.num_layers)
         if is_allowed and constraints.num_stages in (None, num_stages):
             yield num_stages
 
 
+def _legs(family: Family, num_groups: int, constraints: Constraints) -> Sequence[int]:
+    """With one stage a group a looping family is a line family that keeps more: only where no other is allowed."""
+    placement, most = FAMILIES[family].placement, constraints.most_legs
+    if placement == "v":
+        return (2,) if most > 1 else ()
+    if placement == "line" or num_groups == 1:
+        return (1,)
+    only = bool(constraints.families) and all(FAMILIES[f].placement in _LOOPING for f in constraints.families)
+    return range(most, 0 if only else 1, -1)
+
+
 def _sequences(space: Space, num_groups: int) -> Iterator[tuple[int, ...]]:
     """Device classes along a route, as far as there are blocks; where they are many, each class stands in one row."""
     counts = [len(device_class.blocks) for device_class in space.classes]
-    if has_all_lineups(space):
+    if _has_all_sequences(space):
         found: Iterable[tuple[int, ...]] = product(range(len(counts)), repeat=num_groups)
     else:
         found = islice(_rows(counts, num_groups), _MOST_SEQUENCES)
@@ -127,10 +169,11 @@ def _with_recompute(lineup: Lineup, cuts: Integers) -> Iterator[Batch]:
     allowed = lineup.space.recompute
     nowhere = np.zeros((len(cuts), lineup.num_stages), np.bool_)
     if allowed == (True,):
+        assert not lineup.splits, "nothing that splits is recomputed"
         yield Batch(cuts, ~nowhere)
-    elif allowed == (False,):
+    elif allowed == (False,) or lineup.splits:
         yield Batch(cuts, nowhere)
-    elif lineup.num_stages > lineup.num_groups or lineup.family == "interleaved":
+    elif lineup.num_stages > lineup.num_groups or lineup.family not in ("1f1b", "gpipe"):
         yield Batch(cuts, nowhere)
         if not fitting(lineup, Batch(cuts, nowhere)).sure.all():
             yield Batch(cuts, ~nowhere)

@@ -13,14 +13,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from planner.problem.options import Family
+from planner.plan.instruction import Operation
 from planner.search.lineup import Batch, Lineup
-from planner.search.orders import chain_streams
+from planner.search.orders import ChainShape, chain_groups, chain_streams
 from planner.search.partition import Integers
 from planner.search.tables import ClassTables, StageMemory
 
 __all__ = ["Fitting", "fitting"]
 
+_TWO_WAIT = ("gpipe", "1f1b")  # messages at most, see ClassTables.surely_in_flight
 Mask = npt.NDArray[np.bool_]
 
 
@@ -32,11 +33,11 @@ class Fitting(NamedTuple):
 
 
 class _Moment(NamedTuple):
-    """An instruction of a group: micro-batches in flight on each leg while it runs, its leg, its direction."""
+    """An instruction of a group: micro-batches in flight on each leg while it runs, and its leg."""
 
     in_flight: tuple[int, ...]
     leg: int
-    is_forward: bool
+    operation: Operation
 
 
 def fitting(lineup: Lineup, batch: Batch) -> Fitting:
@@ -51,18 +52,18 @@ def fitting(lineup: Lineup, batch: Batch) -> Fitting:
 
 
 def _of_group(lineup: Lineup, batch: Batch, group: int) -> Fitting:
-    legs = list(range(group, lineup.num_stages, lineup.num_groups))
+    legs = lineup.legs(group)
     tables = lineup.tables(group, lineup.sizes[0])
     limit = tables.device_class.usable_bytes
     state = np.sum([tables.state_bytes[_span(batch, leg)] for leg in legs], axis=0)
     shared = _shared_state(lineup, tables) if len(legs) > 1 else 0
     allowed = np.all([tables.allowed[_span(batch, leg)] for leg in legs], axis=0)
-    smallest, largest = ([_memory(lineup.tables(group, size), batch, leg) for leg in legs] for size in _ends(lineup))
+    smallest, largest = ([_memory(lineup, size, batch, leg) for leg in legs] for size in _ends(lineup))
     m = lineup.space.degrees.num_micro_batches
-    waits = m if lineup.family == "interleaved" else 2  # beside what is kept, see ClassTables.surely_in_flight
+    waits = 2 if lineup.family in _TWO_WAIT else m  # beside what is kept
     waiting = np.sum([found.arriving_bytes * waits for found in largest], axis=0)
     waiting = waiting + m * np.sum([found.returning_bytes for found in largest], axis=0)
-    moments = _moments(lineup.family, lineup.num_groups, lineup.num_stages, m)[group]
+    moments = _moments(lineup.shape)[group]
     least = np.max([_running(moment, smallest) + _message(moment, smallest) for moment in moments], axis=0)
     most = np.max([_running(moment, largest) for moment in moments], axis=0)
     return Fitting((state - shared + least <= limit) & allowed, state + most + waiting <= limit)
@@ -77,24 +78,32 @@ def _running(moment: _Moment, memory: Sequence[StageMemory]) -> Integers:
     """What is kept, and what the instruction needs while it runs."""
     own = memory[moment.leg]
     kept = [count * found.kept_bytes for count, found in zip(moment.in_flight, memory, strict=True)]
-    return np.asarray(np.sum(kept, axis=0) + (own.forward_bytes if moment.is_forward else own.backward_bytes))
+    return np.asarray(np.sum(kept, axis=0) + (own.forward_bytes if moment.operation == "F" else own.backward_bytes))
 
 
 def _message(moment: _Moment, memory: Sequence[StageMemory]) -> Integers:
-    """What the instruction reads."""
+    """What the instruction reads; a W reads what its I left."""
     own = memory[moment.leg]
-    return own.arriving_bytes if moment.is_forward else own.returning_bytes
+    if moment.operation == "W":
+        return np.zeros_like(own.arriving_bytes)
+    return own.arriving_bytes if moment.operation == "F" else own.returning_bytes
 
 
 def _span(batch: Batch, stage: int) -> tuple[Integers, Integers]:
     return batch.cuts[:, stage], batch.cuts[:, stage + 1]
 
 
-def _memory(tables: ClassTables, batch: Batch, stage: int) -> StageMemory:
-    """By candidate."""
-    span, again = _span(batch, stage), batch.recomputes[:, stage]
+def _memory(lineup: Lineup, size: int, batch: Batch, stage: int) -> StageMemory:
+    """By candidate; a hand-over is no message."""
+    span, again, tables = _span(batch, stage), batch.recomputes[:, stage], lineup.tables(stage, size)
     pairs = zip(tables.memory(recomputes=True), tables.memory(recomputes=False), strict=True)
-    return StageMemory(*(np.where(again, dropped[span], whole[span]) for dropped, whole in pairs))
+    found = StageMemory(*(np.where(again, dropped[span], whole[span]) for dropped, whole in pairs))
+    nothing = np.zeros(len(batch.cuts), np.int64)
+    if lineup.hands_over(stage):
+        found = found._replace(arriving_bytes=nothing)
+    if stage + 1 < lineup.num_stages and lineup.hands_over(stage + 1):
+        found = found._replace(returning_bytes=nothing)
+    return found
 
 
 def _shared_state(lineup: Lineup, tables: ClassTables) -> int:
@@ -105,28 +114,29 @@ def _shared_state(lineup: Lineup, tables: ClassTables) -> int:
     )
 
 
-@lru_cache(maxsize=256)
-def _moments(family: Family, num_groups: int, num_stages: int, num_micro_batches: int) -> tuple[list[_Moment], ...]:
+@lru_cache(maxsize=128)
+def _moments(shape: ChainShape) -> tuple[list[_Moment], ...]:
     """By group, each different moment once, without those that another one with the same instruction exceeds."""
-    streams = chain_streams(family, num_groups=num_groups, num_stages=num_stages, num_micro_batches=num_micro_batches)
+    groups = chain_groups(shape.family, shape.num_groups, shape.num_stages)
     found = []
-    for group, stream in enumerate(streams):
-        in_flight = [0] * len(range(group, num_stages, num_groups))
+    for group, stream in enumerate(chain_streams(shape)):
+        legs = {stage: leg for leg, stage in enumerate(s for s, owner in enumerate(groups) if owner == group)}
+        in_flight = [0] * len(legs)
         moments: dict[_Moment, None] = {}
-        for instruction in stream:
-            leg, is_forward = instruction.stage // num_groups, instruction.operation == "F"
-            in_flight[leg] += is_forward
-            moments[_Moment(tuple(in_flight), leg, is_forward)] = None
-            in_flight[leg] -= not is_forward
+        for operation, stage, _, _ in stream:
+            leg = legs[stage]
+            in_flight[leg] += operation == "F"
+            moments[_Moment(tuple(in_flight), leg, operation)] = None
+            in_flight[leg] -= operation in "BW"  # an I keeps what its W needs
         found.append(_largest(moments))
     return tuple(found)
 
 
 def _largest(moments: Iterable[_Moment]) -> list[_Moment]:
     """Without those that another one with the same instruction exceeds."""
-    kept: dict[tuple[int, bool], list[_Moment]] = defaultdict(list)
+    kept: dict[tuple[int, str], list[_Moment]] = defaultdict(list)
     for moment in sorted(moments, key=lambda moment: (-sum(moment.in_flight), moment)):
-        same = kept[moment.leg, moment.is_forward]
+        same = kept[moment.leg, moment.operation]
         if not any(_covers(other.in_flight, moment.in_flight) for other in same):
             same.append(moment)
     return [moment for same in kept.values() for moment in same]

@@ -3,6 +3,7 @@
 A lineup is a space, a family, a number of stages and the device class of each group. The compute part of a step is one
 pass over the family's order with a vector over candidates; sums and updates are added as the simulator adds them, so a
 score equals the simulated step of the plan. Only for plain chains (every layer reads the one before, all are trained).
+Nothing is recomputed under a family that splits the backward: W would need again what I brought back.
 """
 
 from collections import defaultdict
@@ -16,12 +17,13 @@ from planner.costs.links import Place
 from planner.costs.price import ProblemCosts
 from planner.costs.stages import GRADIENT_BYTES
 from planner.costs.sums import sum_ns
+from planner.plan.instruction import Operation
 from planner.plan.mesh import cut
 from planner.problem.options import Family
 from planner.search.bounds import quick_schedule_ns
 from planner.search.candidate import Candidate, Choice, blocks_of
 from planner.search.devices import Block
-from planner.search.orders import chain_order
+from planner.search.orders import ChainShape, chain_groups, chain_order, splits_backward
 from planner.search.partition import Integers
 from planner.search.space import Space
 from planner.search.tables import ClassTables
@@ -54,6 +56,23 @@ class Lineup:
         return len(self.classes)
 
     @cached_property
+    def shape(self) -> ChainShape:
+        return ChainShape(self.family, self.num_groups, self.num_stages, self.space.degrees.num_micro_batches)
+
+    @cached_property
+    def groups(self) -> tuple[int, ...]:
+        """The group of each stage."""
+        return chain_groups(self.family, self.num_groups, self.num_stages)
+
+    def legs(self, group: int) -> list[int]:
+        """The stages of a group."""
+        return [stage for stage, owner in enumerate(self.groups) if owner == group]
+
+    @cached_property
+    def splits(self) -> bool:
+        return splits_backward(self.family)
+
+    @cached_property
     def blocks(self) -> tuple[Block, ...]:
         return blocks_of(self.space, self.classes)
 
@@ -65,7 +84,7 @@ class Lineup:
     def tables(self, stage: int, size: int) -> ClassTables:
         """Of a stage, for micro-batches of ``size`` samples."""
         rank_samples = -(-size // self.space.degrees.data)
-        return self.space.tables[self.classes[stage % self.num_groups]][rank_samples]
+        return self.space.tables[self.classes[self.groups[stage]]][rank_samples]
 
     def holds(self, space: Space, candidate: Candidate) -> bool:
         """Whether the candidate is one of this lineup."""
@@ -75,7 +94,7 @@ class Lineup:
     def candidate(self, batch: Batch, row: int) -> Candidate:
         layers, recomputes = batch.cuts[row].tolist(), batch.recomputes[row].tolist()
         stages = tuple(
-            Choice(self.classes[s % self.num_groups], recomputes[s], layers[s], layers[s + 1])
+            Choice(self.classes[self.groups[s]], recomputes[s], layers[s], layers[s + 1])
             for s in range(self.num_stages)
         )
         return Candidate(self.family, self.num_groups, stages)
@@ -84,46 +103,55 @@ class Lineup:
     def bound_ns(self) -> int:
         """No plan of the lineup takes a shorter step: its own devices at work, whatever the order."""
         used = sorted(set(self.classes))
-        least = [self.tables(self.classes.index(number), self.sizes[0]).layer_ns for number in used]
+        tables = [self.tables(self.classes.index(number), self.sizes[0]) for number in used]
+        work = [found.least_layer_ns if self.splits else found.layer_ns for found in tables]
+        way = [found.least_way_ns if self.splits else found.layer_ns for found in tables]
         counts = [self.classes.count(number) for number in used]
-        return quick_schedule_ns(least, counts, num_micro_batches=self.space.degrees.num_micro_batches)
+        return quick_schedule_ns(work, counts, way_ns=way, num_micro_batches=self.space.degrees.num_micro_batches)
 
-    def durations_ns(self, batch: Batch, size: int) -> tuple[Integers, Integers]:
-        """Forward and backward [stage, candidate]."""
-        forward, backward = [], []
-        for stage in range(self.num_stages):
-            tables, span = self.tables(stage, size), (batch.cuts[:, stage], batch.cuts[:, stage + 1])
-            forward.append(tables.forward_ns[span])
-            again = tables.recomputed_backward_ns[span]
-            backward.append(np.where(batch.recomputes[:, stage], again, tables.backward_ns[span]))
-        return np.array(forward), np.array(backward)
+    def durations_ns(self, batch: Batch, size: int) -> dict[Operation, Integers]:
+        """Of each operation of the family, [stage, candidate]."""
+        spans = [(self.tables(s, size), (batch.cuts[:, s], batch.cuts[:, s + 1])) for s in range(self.num_stages)]
+        whole = [
+            np.where(batch.recomputes[:, stage], tables.recomputed_backward_ns[span], tables.backward_ns[span])
+            for stage, (tables, span) in enumerate(spans)
+        ]
+        found: dict[Operation, Integers] = {"F": np.array([tables.forward_ns[span] for tables, span in spans])}
+        found["B"] = np.array(whole)
+        if self.splits:
+            found["I"] = np.array([tables.backward_input_ns[span] for tables, span in spans])
+            found["W"] = np.array([tables.backward_weight_ns[span] for tables, span in spans])
+        return found
 
     def bounds_ns(self, batch: Batch) -> Integers:
         """By candidate: its path before each group's first stage, the group's work, the path back."""
-        forward, backward = self.durations_ns(batch, self.sizes[0])
-        work = self.space.degrees.num_micro_batches * (forward + backward)
+        duration = self.durations_ns(batch, self.sizes[0])
+        backward, way_back = duration["B"], duration["B"]
+        if self.splits:  # a W may come last, which nothing follows
+            backward, way_back = np.minimum(backward, duration["I"] + duration["W"]), np.zeros_like(backward)
+        work = self.space.degrees.num_micro_batches * (duration["F"] + backward)
         best = np.zeros(len(batch.cuts), np.int64)
         before = np.zeros_like(best)
         for group in range(self.num_groups):
-            best = np.maximum(best, before + work[group :: self.num_groups].sum(axis=0))
-            before = before + forward[group] + backward[group]
+            best = np.maximum(best, before + work[self.legs(group)].sum(axis=0))
+            before = before + duration["F"][group] + way_back[group]
         return best
 
     def compute_ends_ns(self, batch: Batch) -> Integers:
         """When the last backward of each stage ends, [stage, candidate]."""
-        order = chain_order(self.family, self.num_groups, self.num_stages, self.space.degrees.num_micro_batches)
+        order = chain_order(self.shape)
         durations = {size: self.durations_ns(batch, size) for size in self.sizes}
         delays = {size: self._delays_ns(batch, size) for size in self.sizes}
         ends = np.zeros((len(order) + 1, len(batch.cuts)), np.int64)  # the last row is "nothing": place -1
         last = np.zeros((self.num_stages, len(batch.cuts)), np.int64)
         for place, entry in enumerate(order):
-            direction = 0 if entry.is_forward else 1
             size = self.space.samples[entry.micro_batch]
             start = ends[entry.before]
             if entry.giver >= 0:
+                direction = 0 if entry.operation == "F" else 1
                 start = np.maximum(start, ends[entry.giver] + delays[size][direction][entry.stage])
-            ends[place] = start + durations[size][direction][entry.stage]
-            if not entry.is_forward:
+            ends[place] = start + durations[size][entry.operation][entry.stage]
+            if entry.operation != "F":
                 last[entry.stage] = ends[place]
         return last
 
@@ -141,13 +169,20 @@ class Lineup:
         """(stage, size) -> messages of the border before the stage, by its first layer: activation and gradient."""
         found = {}
         for stage in range(1, self.num_stages):
-            one, other = self.blocks[(stage - 1) % self.num_groups], self.blocks[stage % self.num_groups]
+            one, other = self.blocks[self.groups[stage - 1]], self.blocks[self.groups[stage]]
             for size in self.sizes:
+                if self.hands_over(stage):
+                    found[stage, size] = (np.zeros(self.space.num_layers, np.int64),) * 2
+                    continue
                 tables = self.tables(stage - 1, size)
                 outputs = [0, *(price.output_bytes for price in tables.prices[:-1])]
                 into = self._messages_ns(one, other, size, outputs)
                 found[stage, size] = (into, self._messages_ns(other, one, size, outputs))
         return found
+
+    def hands_over(self, stage: int) -> bool:
+        """Whether the stage before it lies on the same group: nothing is sent."""
+        return stage > 0 and self.groups[stage - 1] == self.groups[stage]
 
     def _messages_ns(self, sender: Block, receiver: Block, size: int, output_bytes: list[int]) -> Integers:
         """Of each output of the fullest rank: all ranks send their samples to their partners at once."""
@@ -173,10 +208,10 @@ class Lineup:
         updates = [0] * self.num_groups
         clocks = [0] * self.num_groups
         for stage in range(self.num_stages):
-            group = stage % self.num_groups
+            group = self.groups[stage]
             clocks[group] = max(clocks[group], ready[stage])
         for stage, update in enumerate(self._updates_ns(batch, row)):
-            updates[stage % self.num_groups] += update
+            updates[self.groups[stage]] += update
         return max(max(clock, open_ns) + update for clock, update in zip(clocks, updates, strict=True))
 
     def _stage_of(self, batch: Batch, row: int) -> list[int]:
@@ -210,7 +245,7 @@ class Lineup:
         return {}
 
     def _sum_ns(self, stages: tuple[int, ...], num_bytes: int) -> int:
-        groups = sorted({stage % self.num_groups for stage in stages})
+        groups = sorted({self.groups[stage] for stage in stages})
         places = tuple(place for group in groups for place in self.blocks[group].places)
         if len(places) == 1:
             return 0
@@ -224,7 +259,7 @@ class Lineup:
         found, seen = [], set[tuple[int, int]]()
         cuts = batch.cuts[row].tolist()
         for stage in range(self.num_stages):
-            group = stage % self.num_groups
+            group = self.groups[stage]
             kind = self.space.classes[self.classes[group]].device_kind
             overheads = self.costs.kinds[kind].profile.overheads
             held = {(group, self.space.graph.weight_of[layer]) for layer in range(cuts[stage], cuts[stage + 1])} - seen

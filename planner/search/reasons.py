@@ -12,7 +12,9 @@ import numpy as np
 
 from planner.costs.price import ProblemCosts
 from planner.plan.answer import Reason
-from planner.problem.options import Constraints
+from planner.problem.options import Constraints, SearchOptions
+from planner.schedules.families import FAMILIES
+from planner.search.orders import splits_backward
 from planner.search.space import Space
 from planner.search.tables import ClassTables
 from planner.units import bytes_text, counted
@@ -39,8 +41,27 @@ class _Shortfall(NamedTuple):
     stage: _Stage
 
 
-def warnings(costs: ProblemCosts, spaces: Sequence[Space]) -> tuple[Reason, ...]:
-    """Micro-batch sizes and device kinds that the profiles cannot price."""
+def warnings(costs: ProblemCosts, spaces: Sequence[Space], options: SearchOptions) -> tuple[Reason, ...]:
+    """Micro-batch sizes, device kinds and split backwards that the profiles cannot price."""
+    asks = options.schedules == "synthesised" or any(map(splits_backward, options.constraints.families))
+    unsplit = _unsplit_reason(costs, spaces) if asks else None
+    return (*((unsplit,) if unsplit else ()), *_unpriced_reasons(spaces))
+
+
+def _unsplit_reason(costs: ProblemCosts, spaces: Sequence[Space]) -> Reason | None:
+    """None where every layer has its input and weight gradient measured apart, on every device kind."""
+    for space in spaces:
+        for device_class, tables in zip(space.classes, space.tables, strict=True):
+            layer = next((t.unsplit_layer for t in tables.values() if t.unsplit_layer is not None), None)
+            if layer is not None:
+                name, kind = costs.problem.profiles[0].layers[layer].id, device_class.device_kind
+                where = f"layer {layer} ({name!r}) on {kind!r}"
+                text = f"{where} has no times of input and weight gradient: no order with a split backward was tried"
+                return Reason(code="no_split", message=text, layer=layer, device_kind=kind)
+    return None
+
+
+def _unpriced_reasons(spaces: Sequence[Space]) -> tuple[Reason, ...]:
     found: dict[str, Reason] = {}
     for space in spaces:
         for error in space.unpriced:
@@ -57,9 +78,14 @@ def reasons(costs: ProblemCosts, spaces: Sequence[Space], constraints: Constrain
         return (Reason(code="divisibility", message=text),)
     priced = [space for space in spaces if space.classes]
     if not priced:
-        return warnings(costs, spaces)
+        return _unpriced_reasons(spaces)
+    if constraints.families and all(map(splits_backward, constraints.families)):
+        unsplit = _unsplit_reason(costs, spaces)
+        if unsplit is not None:
+            return (unsplit,)
     stages = constraints.num_stages or 1
-    legs = constraints.most_legs if not constraints.families or "interleaved" in constraints.families else 1
+    looping = not constraints.families or any(FAMILIES[name].placement != "line" for name in constraints.families)
+    legs = constraints.most_legs if looping else 1
     allowed = [space for space in priced if stages <= space.num_blocks * legs]
     if not allowed:
         most = max(space.num_blocks for space in priced)
@@ -69,7 +95,8 @@ def reasons(costs: ProblemCosts, spaces: Sequence[Space], constraints: Constrain
                 message=f"{counted(stages, 'stage')} asked for, at most {counted(most, 'group')} of devices",
             ),
         )
-    shortfalls = [found for space in _smallest(allowed) if (found := _shortfall(space, constraints)) is not None]
+    tried = [_shortfall(space, constraints) for space in _smallest(allowed)]
+    shortfalls = [found for found in tried if found is not None and found.missing_bytes]
     if not shortfalls:
         text = "no order of device kinds, number of stages and family that is allowed holds all layers as pinned"
         return (Reason(code="constraint", message=text),)

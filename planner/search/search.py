@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import get_args
 
 import ortools
 
@@ -18,13 +19,20 @@ from planner import __version__
 from planner.check.problem import check_against
 from planner.costs.price import ProblemCosts
 from planner.errors import SolverError
-from planner.plan.answer import Answer, Limit, Progress
+from planner.plan.answer import Answer, Limit, Progress, Reason
 from planner.plan.plan import Plan, Prediction, Provenance
-from planner.problem.options import Constraints, SearchOptions
+from planner.problem.options import Constraints, Family, SearchOptions
 from planner.problem.problem import Problem, check_options
 from planner.search.contest import Contest, Entry, Stopped
 from planner.search.degrees import Degrees, allowed_degrees
-from planner.search.enumeration import climb, enumerate_lineup, has_all_lineups, lineups, start_batch
+from planner.search.enumeration import (
+    QUICK_FAMILIES,
+    climb,
+    enumerate_lineup,
+    has_all_lineups,
+    lineups,
+    start_batch,
+)
 from planner.search.reasons import reasons, warnings
 from planner.search.seeds import seed
 from planner.search.space import Space, make_space
@@ -97,11 +105,14 @@ class _Search:
         best = self._contest.best
         if best is not None:
             plan = self._written(best, limit)
-            return Answer(status="succeeded", limit=limit, plan=plan, warnings=warnings(self._costs, found))
+            return Answer(status="succeeded", limit=limit, plan=plan, warnings=self._warnings(found))
         if limit == "wall":
             raise SolverError("no plan was found before the search was ended", code="no_plan_in_time")
         why = reasons(self._costs, found, self._constraints)
-        return Answer(status="infeasible", limit=limit, reasons=why, warnings=warnings(self._costs, found))
+        return Answer(status="infeasible", limit=limit, reasons=why, warnings=self._warnings(found))
+
+    def _warnings(self, spaces: Sequence[Space]) -> tuple[Reason, ...]:
+        return warnings(self._costs, spaces, self._options)
 
     @property
     def _constraints(self) -> Constraints:
@@ -122,8 +133,18 @@ class _Search:
                 for lineup, batch in seed(self._contest, space, self._constraints):
                     climb(self._contest, lineup, batch)
         self._phase = "enumeration"
-        whole = [self._look_through(space) for space in self._open_spaces(self._spaces)]
-        return all(whole)
+        whole = True
+        for families in self._turns():
+            found = [self._look_through(space, families) for space in self._open_spaces(self._spaces)]
+            whole = whole and all(found)
+        return whole
+
+    def _turns(self) -> Iterator[tuple[Family, ...]]:
+        """Quick families first: the others never take their time."""
+        allowed = self._constraints.families or get_args(Family)
+        quick = tuple(family for family in QUICK_FAMILIES if family in allowed)
+        others = tuple(family for family in get_args(Family) if family in allowed and family not in quick)
+        yield from (families for families in (quick, others) if families)
 
     def _seeded_enough(self) -> bool:
         """A share of the budget is spent on seeds; in fast mode that share of the time."""
@@ -140,9 +161,9 @@ class _Search:
             if space.bound_ns < self._contest.best_ns:
                 yield space
 
-    def _look_through(self, space: Space) -> bool:
-        whole = has_all_lineups(space)
-        for lineup in lineups(space, self._costs, self._constraints):
+    def _look_through(self, space: Space, families: Sequence[Family]) -> bool:
+        whole = has_all_lineups(space, families)
+        for lineup in lineups(space, self._costs, self._constraints, families):
             self._contest.spend(_UNITS_A_LINEUP)
             if space.is_plain_chain and lineup.bound_ns >= self._contest.best_ns:
                 continue

@@ -5,7 +5,7 @@ runs with memory that surely suffices, then with the least that any replay needs
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -14,6 +14,7 @@ from planner.costs.price import ProblemCosts
 from planner.problem.options import Constraints, Family
 from planner.search.bounds import bottleneck_start_ns
 from planner.search.contest import Contest
+from planner.search.enumeration import have_parts
 from planner.search.feasibility import CapacityProgram, bisect_bottleneck, window_program
 from planner.search.lineup import Batch, Lineup
 from planner.search.partition import NO_PLAN, Cut, PartitionProblem, StageOption, best_cut
@@ -22,7 +23,8 @@ from planner.search.space import Space
 
 __all__ = ["partition_problem", "seed"]
 
-_FAMILIES: tuple[Family, ...] = ("1f1b", "gpipe")
+_FAMILIES: tuple[Family, ...] = ("1f1b", "gpipe")  # whose memory the programme knows
+_SPLIT: tuple[Family, ...] = ("zb-h1", "zb-h2")  # on the same cuts
 _MOST_EVALUATIONS = 40
 _TOLERANCE = 0.002  # of the model's gap
 _FAR = 1.1  # a model's bound this far above the best simulated step: the model is at most 6 % high
@@ -36,8 +38,9 @@ _UNITS_A_ROW = 20_000  # stages x layers x options
 def seed(contest: Contest, space: Space, constraints: Constraints) -> list[tuple[Lineup, Batch]]:
     """Offer the programme's cuts in every family; the last cut of each run is given back to climb from."""
     families = [f for f in _FAMILIES if not constraints.families or f in constraints.families]
+    split = [f for f in _SPLIT if not constraints.families or f in constraints.families]
     found, seen = [], set[bytes]()
-    for family in families:
+    for family in families or split[:1]:
         for surely in (True, False):
             problem = partition_problem(space, family, constraints, surely=surely)
             if problem is None or _table_bytes(problem) > _MOST_TABLE_BYTES:
@@ -47,11 +50,23 @@ def seed(contest: Contest, space: Space, constraints: Constraints) -> list[tuple
             seen.add(key)
             last: Cut | None = None
             for last in _cuts(contest, problem):
-                for name in families:
-                    contest.offer_all(*_lineup(space, contest.costs, name, problem, last))
+                for lineup, batch in _lineups(contest, space, (*families, *split), problem=problem, cut=last):
+                    contest.offer_all(lineup, batch)
             if last is not None:
-                found += [_lineup(space, contest.costs, name, problem, last) for name in families]
+                found += _lineups(contest, space, (*families, *split), problem=problem, cut=last)
     return found
+
+
+def _lineups(
+    contest: Contest, space: Space, families: Sequence[Family], *, problem: PartitionProblem, cut: Cut
+) -> list[tuple[Lineup, Batch]]:
+    """The cut in each family that can have it."""
+    made = [_lineup(space, contest.costs, family, problem, cut) for family in families]
+    return [
+        (lineup, batch)
+        for lineup, batch in made
+        if not lineup.splits or (have_parts(space, lineup.classes) and not batch.recomputes.any())
+    ]
 
 
 def _table_bytes(problem: PartitionProblem) -> int:

@@ -65,13 +65,18 @@ class Space:
     def bound_ns(self) -> int:
         """No schedule of any plan of this space takes a shorter step (``any_schedule``)."""
         least = [min(tables) for tables in self.tables]
-        layer_ns = [self._least_layer_ns(tables[size]) for tables, size in zip(self.tables, least, strict=True)]
+        smallest = [tables[size] for tables, size in zip(self.tables, least, strict=True)]
         counts = [len(device_class.blocks) for device_class in self.classes]
-        return any_schedule_ns(layer_ns, counts, num_micro_batches=self.degrees.num_micro_batches)
+        return any_schedule_ns(
+            [self._without_untrained(tables, tables.least_layer_ns) for tables in smallest],
+            counts,
+            way_ns=[self._without_untrained(tables, tables.least_way_ns) for tables in smallest],
+            num_micro_batches=self.degrees.num_micro_batches,
+        )
 
-    def _least_layer_ns(self, tables: ClassTables) -> Integers:
+    def _without_untrained(self, tables: ClassTables, times_ns: Integers) -> Integers:
         """A layer without trained weights may need no backward."""
-        found = tables.layer_ns.copy()
+        found = times_ns.copy()
         for layer in self.untrained:
             found[layer] = tables.prices[layer].forward_ns
         return found

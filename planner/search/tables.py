@@ -54,12 +54,35 @@ class ClassTables:
 
     def _column(self, field: str) -> Integers:
         place = LayerPrice._fields.index(field)
-        return np.array([price[place] for price in self.prices], np.int64)
+        return np.array([price[place] or 0 for price in self.prices], np.int64)  # no I: nothing to give back
 
     @cached_property
     def layer_ns(self) -> Integers:
         """Forward and backward of each layer alone, without overhead."""
         return np.asarray(self._column("forward_ns") + self._column("backward_ns"))
+
+    @cached_property
+    def splits(self) -> bool:
+        """Whether every layer has its input and weight gradient measured apart."""
+        return self.unsplit_layer is None
+
+    @cached_property
+    def unsplit_layer(self) -> int | None:
+        """The first layer whose backward has no parts."""
+        return next((number for number, price in enumerate(self.prices) if not _has_parts(price)), None)
+
+    @cached_property
+    def least_layer_ns(self) -> Integers:
+        """Forward and backward of each layer, whole or in parts, whichever is less."""
+        parts = self._column("backward_input_ns") + self._column("backward_weight_ns")
+        whole = self._column("backward_ns")
+        return np.asarray(self._column("forward_ns") + (np.minimum(whole, parts) if self.splits else whole))
+
+    @cached_property
+    def least_way_ns(self) -> Integers:
+        """Of each layer: forward, and what must run before the gradient leaves."""
+        whole, first = self._column("backward_ns"), self._column("backward_input_ns")
+        return np.asarray(self._column("forward_ns") + (np.minimum(whole, first) if self.splits else whole))
 
     @cached_property
     def layer_state_bytes(self) -> Integers:
@@ -73,6 +96,14 @@ class ClassTables:
     @cached_property
     def backward_ns(self) -> Integers:
         return np.asarray(spans(self._column("backward_ns")) + self.per_instruction_ns)
+
+    @cached_property
+    def backward_input_ns(self) -> Integers:
+        return np.asarray(spans(self._column("backward_input_ns")) + self.per_instruction_ns)
+
+    @cached_property
+    def backward_weight_ns(self) -> Integers:
+        return np.asarray(spans(self._column("backward_weight_ns")) + self.per_instruction_ns)
 
     @cached_property
     def recomputed_backward_ns(self) -> Integers:
@@ -131,6 +162,10 @@ class ClassTables:
         free = self.device_class.usable_bytes - self.state_bytes - running
         count = np.where(kept > 0, free // np.maximum(kept, 1), _PLENTY)
         return np.where((free >= 0) & self.allowed, np.clip(count, 0, _PLENTY), 0)
+
+
+def _has_parts(price: LayerPrice) -> bool:
+    return price.backward_input_ns is not None or price.backward_weight_ns is not None or price.backward_ns == 0
 
 
 def spans(values: Integers) -> Integers:

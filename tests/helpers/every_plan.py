@@ -1,7 +1,8 @@
 """Brute force over a whole search space: every plan of it is written out, priced and simulated.
 
 Shares with the search what makes a plan out of choices (``build_plan``) and the simulator, nothing that chooses:
-degrees, device orders, cuts, families, legs and recompute are enumerated here by plain loops.
+degrees, device orders, cuts, families, legs and recompute are enumerated here by plain loops. Plans with several stages
+a group recompute everywhere or nowhere, those with a split backward nowhere.
 """
 
 from collections.abc import Iterator
@@ -15,9 +16,15 @@ from planner.plan.plan import MicroBatch, Plan, Stage
 from planner.problem.options import Family
 from planner.problem.problem import Problem
 from planner.schedules.build import PlanParts, build_plan
+from planner.schedules.families import FAMILIES
+from planner.schedules.family import FamilyShape
 from planner.simulate.simulate import simulate
 
 __all__ = ["BestPlan", "best_of_every_plan", "every_plan"]
+
+
+_SPLIT_LINES: tuple[Family, ...] = ("zb-h1", "zb-h2")
+_SPLIT_V: tuple[Family, ...] = ("zb-v", "v-half", "v-min", "dualpipe-v")
 
 
 class BestPlan(NamedTuple):
@@ -64,21 +71,45 @@ def _of_groups(
     problem: Problem, *, data: int, sizes: list[int], order: tuple[str, ...], most_legs: int
 ) -> Iterator[Plan]:
     layers, groups = problem.num_layers, len(order)
-    shapes: list[tuple[Family, int]] = [("1f1b", groups), ("gpipe", groups)]
-    shapes += [("interleaved", groups * legs) for legs in range(2, most_legs + 1) if groups > 1]
-    for family, stages in shapes:
-        if stages > layers:
+    for family, lies in _shapes(problem, groups, most_legs=most_legs):
+        stages = len(lies)
+        if stages > layers or FAMILIES[family].refusal(FamilyShape(groups, len(sizes))) is not None:
             continue
         for inner in combinations(range(1, layers), stages - 1):
             cuts = [0, *inner, layers]
-            again = product((False, True), repeat=stages) if family != "interleaved" else [(False,) * stages]
-            for recomputes in again:
-                yield _plan(problem, family, data=data, sizes=sizes, order=order, cuts=cuts, recomputes=recomputes)
+            for recomputes in _recomputes(family, groups, stages):
+                yield _plan(
+                    problem, family, lies, data=data, sizes=sizes, order=order, cuts=cuts, recomputes=recomputes
+                )
+
+
+def _shapes(problem: Problem, groups: int, *, most_legs: int) -> Iterator[tuple[Family, list[int]]]:
+    """Families and the group of each stage."""
+    down, up = list(range(groups)), list(reversed(range(groups)))
+    yield from (("1f1b", down), ("gpipe", down))
+    for legs in range(2, most_legs + 1 if groups > 1 else 0):
+        yield "interleaved", down * legs
+        yield "breadth-first", down * legs
+        yield "wave", (down + up) * (legs // 2) + down * (legs % 2)
+    if all(layer.splittable for profile in problem.profiles for layer in profile.layers):
+        yield from ((family, down) for family in _SPLIT_LINES)
+        if most_legs > 1:
+            yield from ((family, down + up) for family in _SPLIT_V)
+
+
+def _recomputes(family: Family, groups: int, stages: int) -> Iterator[tuple[bool, ...]]:
+    if family in _SPLIT_LINES + _SPLIT_V:
+        yield (False,) * stages
+    elif stages > groups:
+        yield from ((False,) * stages, (True,) * stages)
+    else:
+        yield from product((False, True), repeat=stages)
 
 
 def _plan(
     problem: Problem,
     family: Family,
+    lies: list[int],
     *,
     data: int,
     sizes: list[int],
@@ -113,7 +144,7 @@ def _plan(
         groups=tuple(groups),
         stages=tuple(
             Stage(
-                group=number % len(order),
+                group=lies[number],
                 first_layer=cuts[number],
                 end_layer=cuts[number + 1],
                 mesh=Mesh(data=data),
