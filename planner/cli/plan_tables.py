@@ -65,7 +65,8 @@ def _provenance_facts(plan: Plan) -> list[tuple[str, str]]:
     found = plan.provenance
     if found is None:
         return []
-    text = f"{found.family}, {found.solver}, seed {found.seed}, {found.limit}, {time_text(found.search_ns)}"
+    family = found.family if found.method is None else f"{found.family} ({found.method})"
+    text = f"{family}, {found.solver}, seed {found.seed}, {found.limit}, {time_text(found.search_ns)}"
     return [("found by", f"planner {found.planner}: {text}")]
 
 

@@ -7,7 +7,7 @@ from planner.cli.exit_codes import InputFileError
 from planner.cli.files import make_contract, read_cluster, read_contract, read_profile, read_workload
 from planner.errors import ContractError, Fault
 from planner.problem.cluster import Cluster
-from planner.problem.options import Constraints, Mode
+from planner.problem.options import Constraints, Mode, Schedules
 from planner.problem.problem import Problem, check_options
 from planner.problem.profile import ModelProfile
 from planner.problem.request import Request
@@ -46,7 +46,9 @@ def read_request(path: Path) -> Request:
     return request
 
 
-def search_request(problem: Problem, constraints: Path | None, *, time_limit: str, mode: Mode, seed: int) -> Request:
+def search_request(
+    problem: Problem, constraints: Path | None, *, time_limit: str, mode: Mode, seed: int, schedules: Schedules
+) -> Request:
     """A request with its documents inline; the options are checked against the problem."""
     request = make_contract(
         Request,
@@ -58,6 +60,7 @@ def search_request(problem: Problem, constraints: Path | None, *, time_limit: st
         time_limit_ns=_limit_ns(time_limit),
         mode=mode,
         seed=seed,
+        schedules=schedules,
     )
     check_options(problem, request.options)
     return request

@@ -34,6 +34,10 @@ def search(
         Literal["reproducible", "fast"],
         typer.Option(help="fast: search until the time limit; not every run finds the same plan."),
     ] = ("reproducible"),
+    schedules: Annotated[
+        Literal["named", "synthesised"],
+        typer.Option(help="synthesised: orders made for the costs of the best plans too; takes longer."),
+    ] = "named",
     constraints: Annotated[
         Path | None, typer.Option("--constraints", metavar="FILE", help="What the plan may use, as in a request.")
     ] = None,
@@ -58,7 +62,7 @@ def search(
     if (problem is None) == (request_file is None):
         raise typer.BadParameter("give --profile, --cluster and --workload, or --request", param_hint="--request")
     if problem is not None:
-        request = search_request(problem, constraints, time_limit=time_limit, mode=mode, seed=seed)
+        request = search_request(problem, constraints, time_limit=time_limit, mode=mode, seed=seed, schedules=schedules)
     else:
         assert request_file is not None
         request = read_request(request_file)

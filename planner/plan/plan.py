@@ -98,6 +98,7 @@ class Provenance(Contract):
 
     planner: Name
     family: Name
+    method: Name | None = None  # of a synthesised order: how it was made, and the family of the plan it started from
     solver: Name
     seed: Index
     limit: Name  # optimal, deterministic, wall, killed

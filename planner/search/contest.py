@@ -14,6 +14,7 @@ import numpy as np
 from planner.costs.price import ProblemCosts
 from planner.costs.prices import PlanPrices
 from planner.plan.plan import Plan
+from planner.schedules.families import FAMILIES
 from planner.search.assemble import assemble
 from planner.search.candidate import Candidate
 from planner.search.fitting import fitting
@@ -58,11 +59,13 @@ class Made(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A plan that fits."""
+    """A plan that fits. ``plan``: with an order made for its costs, and ``method``, how; None: of its family."""
 
     step_ns: int
     space: Space
     candidate: Candidate
+    plan: Plan | None = None
+    method: str | None = None
 
 
 @dataclass
@@ -79,6 +82,7 @@ class Contest:
     spent: int = 0
     refused: int = 0  # candidates that the simulator's memory walk refused
     _seen: set[tuple[int, Candidate]] = field(default_factory=set)
+    _met: dict[tuple[int, str, tuple[int, ...], int], Entry] = field(default_factory=dict)
     _ordered: set[ChainShape] = field(default_factory=set)
 
     @property
@@ -95,8 +99,17 @@ class Contest:
         if self.spent > self.budget:
             raise Stopped("deterministic")
 
+    def extend(self, units: int, *, deadline_s: float) -> None:
+        """More work from here on, whatever was left."""
+        self.budget, self.deadline_s = self.spent + units, deadline_s
+
     def simulated(self, space: Space, candidate: Candidate) -> Made:
-        plan = assemble(self.costs, space, candidate)
+        return self._made(assemble(self.costs, space, candidate))
+
+    def written(self, entry: Entry) -> Made:
+        return self._made(entry.plan) if entry.plan is not None else self.simulated(entry.space, entry.candidate)
+
+    def _made(self, plan: Plan) -> Made:
         prices = self.costs.price(plan)
         return Made(plan, prices, simulate(plan, prices))
 
@@ -111,6 +124,18 @@ class Contest:
         self.refused += not made.fits
         if made.fits and made.timeline.step_ns < self.best_ns:
             self._take(Entry(made.timeline.step_ns, space, candidate))
+
+    def spend_on_plan(self) -> None:
+        self.spend(_UNITS_A_PLAN)
+
+    def offer_made(self, entry: Entry) -> None:
+        """A plan that is simulated and fits."""
+        if entry.step_ns < self.best_ns:
+            self._take(entry)
+
+    def met(self) -> list[Entry]:
+        """The best plan of each shape that was the best one day or near it; shortest step first."""
+        return sorted(self._met.values(), key=lambda entry: entry.step_ns)
 
     def offer_all(self, lineup: Lineup, batch: Batch) -> None:
         """Score every candidate of a batch whose bound is below the best step, the most promising first."""
@@ -144,13 +169,21 @@ class Contest:
         rows = [row for row in np.argsort(computed, kind="stable").tolist() if computed[row] < self.best_ns]
         scores = sorted((lineup.step_ns(batch, ends_ns, row), row) for row in rows)
         for step_ns, row in scores:
+            entry = Entry(step_ns, lineup.space, lineup.candidate(batch, row))
             if step_ns >= self.best_ns:
+                if sure[row]:
+                    self._meet(entry)
                 return
-            candidate = lineup.candidate(batch, row)
             if sure[row]:
-                self._take(Entry(step_ns, lineup.space, candidate))
+                self._take(entry)
             else:
-                self.offer(lineup.space, candidate)
+                self.offer(lineup.space, entry.candidate)
+
+    def _meet(self, entry: Entry) -> None:
+        candidate = entry.candidate
+        key = (id(entry.space), FAMILIES[candidate.family].placement, candidate.classes, len(candidate.stages))
+        if key not in self._met or entry.step_ns < self._met[key].step_ns:
+            self._met[key] = entry
 
     def _spend_on_order(self, shape: ChainShape) -> None:
         """Of each shape once."""
@@ -160,4 +193,5 @@ class Contest:
 
     def _take(self, entry: Entry) -> None:
         self.best = entry
+        self._meet(entry)
         self.on_better(entry)

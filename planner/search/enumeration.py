@@ -21,7 +21,16 @@ from planner.search.orders import ChainShape, serves
 from planner.search.partition import Integers
 from planner.search.space import Space
 
-__all__ = ["QUICK_FAMILIES", "climb", "enumerate_lineup", "has_all_lineups", "have_parts", "lineups", "start_batch"]
+__all__ = [
+    "QUICK_FAMILIES",
+    "climb",
+    "enumerate_lineup",
+    "even_batches",
+    "has_all_lineups",
+    "have_parts",
+    "lineups",
+    "start_batch",
+]
 
 _KEEP_LEAST_FIRST: tuple[tuple[Family, ...], ...] = (
     ("1f1b", "interleaved", "wave", "gpipe", "breadth-first"),  # whole backwards
@@ -215,6 +224,16 @@ def start_batch(lineup: Lineup) -> Iterator[Batch]:
         cuts.append(int(ends[stage, cuts[-1]]))
     if cuts[-1] == num_layers and all(a < b for a, b in pairwise(cuts)):
         yield from _with_recompute(lineup, np.array([cuts], np.int64))
+
+
+def even_batches(lineup: Lineup, *, most: int) -> Iterator[Batch]:
+    """Some cuts with the least bounds, with the recompute that they need; one where there are too many to look at."""
+    if comb(lineup.space.num_layers - 1, lineup.num_stages - 1) > most_cuts(lineup.space):
+        yield from start_batch(lineup)
+        return
+    cuts = _all_cuts(lineup.space.num_layers, lineup.num_stages)
+    bounds_ns = lineup.bounds_ns(Batch(cuts, np.zeros((len(cuts), lineup.num_stages), np.bool_)))
+    yield from _with_recompute(lineup, cuts[np.argsort(bounds_ns, kind="stable")[:most]])
 
 
 def climb(contest: Contest, lineup: Lineup, start: Batch) -> None:

@@ -18,7 +18,7 @@ import ortools
 from planner import __version__
 from planner.check.problem import check_against
 from planner.costs.price import ProblemCosts
-from planner.errors import SolverError
+from planner.errors import PlanError, SolverError
 from planner.plan.answer import Answer, Limit, Progress, Reason
 from planner.plan.plan import Plan, Prediction, Provenance
 from planner.problem.options import Constraints, Family, SearchOptions
@@ -34,6 +34,7 @@ from planner.search.enumeration import (
     start_batch,
 )
 from planner.search.reasons import reasons, warnings
+from planner.search.reorder import Reordering
 from planner.search.seeds import seed
 from planner.search.space import Space, make_space
 from planner.units import NS_PER_SECOND
@@ -42,10 +43,13 @@ __all__ = ["Listener", "search"]
 
 _SAY_EVERY_S = 0.25
 _WALL_SHARE = 0.9  # of the time limit; the rest is for writing the plan out
+_NAMED_WALL_SHARE = 0.45  # where orders are made afterwards
 _UNITS_A_SPACE = 1_000_000
 _UNITS_A_LINEUP = 100_000
 _UNITS_A_START = 5_000  # stage and layer
 _SEEDS_SHARE = 0.5  # of the budget
+_SYNTHESIS_SHARE = 0.25  # of the time limit, in units of work, after the rest
+_LIMITS = ("optimal", "deterministic", "wall", "killed")
 _BUDGET_SHARE = 0.15  # of the time limit, in units of work: a slow machine reaches it before the wall
 _NO_BUDGET = 2**62  # fast mode: work as long as the time lasts
 
@@ -81,28 +85,34 @@ class _Search:
         self._started_s = self._said_s = time.monotonic()
         self._next_sent_s = 0.0
         self._phase, self._done, self._spaces = "bounds", 0, list[Space]()
-        limit_ns = options.time_limit_ns
+        self._spaces_seen: list[Space] = []
+        self._refusal: PlanError | None = None
+        leaves_time = options.schedules == "synthesised"
         self._contest = Contest(
             costs=self._costs,
-            budget=int(_BUDGET_SHARE * limit_ns) if options.mode == "reproducible" else _NO_BUDGET,
-            deadline_s=self._started_s + _WALL_SHARE * limit_ns / 1e9,
+            budget=self._budget(_BUDGET_SHARE),
+            deadline_s=self._deadline_s(_NAMED_WALL_SHARE if leaves_time else _WALL_SHARE),
             stop=self._asked_to_stop,
             on_better=self._on_better,
             seed=options.seed,
         )
 
     def run(self) -> Answer:
-        found: list[Space] = []
-        try:
-            for degrees in self._degrees():
-                self._contest.spend(_UNITS_A_SPACE)
-                found.append(make_space(self._costs, degrees, self._constraints))
-            usable = [space for space in found if space.classes]
-            self._spaces = sorted(usable, key=lambda space: (space.bound_ns, space.degrees))
-            limit: Limit = "optimal" if self._look_everywhere() else "deterministic"
-        except Stopped as stopped:
-            limit = "wall" if stopped.limit == "wall" else "deterministic"
+        limit = self._until_stopped(self._search_named)
         best = self._contest.best
+        if self._options.schedules == "synthesised" and best is not None and not self._listener.stop():
+            limit = max(limit, self._until_stopped(self._search_orders), key=_LIMITS.index)
+        return self._answer(limit)
+
+    def _until_stopped(self, part: Callable[[], bool]) -> Limit:
+        """What ended a part of the search; it says itself whether it has left nothing out."""
+        try:
+            return "optimal" if part() else "deterministic"
+        except Stopped as stopped:
+            return "wall" if stopped.limit == "wall" else "deterministic"
+
+    def _answer(self, limit: Limit) -> Answer:
+        best, found = self._contest.best, self._spaces_seen
         if best is not None:
             plan = self._written(best, limit)
             return Answer(status="succeeded", limit=limit, plan=plan, warnings=self._warnings(found))
@@ -111,8 +121,41 @@ class _Search:
         why = reasons(self._costs, found, self._constraints)
         return Answer(status="infeasible", limit=limit, reasons=why, warnings=self._warnings(found))
 
+    def _search_named(self) -> bool:
+        """Whether no plan with a named order is shorter."""
+        for degrees in self._degrees():
+            self._contest.spend(_UNITS_A_SPACE)
+            self._spaces_seen.append(make_space(self._costs, degrees, self._constraints))
+        usable = [space for space in self._spaces_seen if space.classes]
+        self._spaces = sorted(usable, key=lambda space: (space.bound_ns, space.degrees))
+        return self._look_everywhere()
+
+    def _search_orders(self) -> bool:
+        """Whether no order of any plan is shorter: only the bound can tell."""
+        self._phase = "synthesis"
+        self._contest.extend(self._budget(_SYNTHESIS_SHARE), deadline_s=self._deadline_s(_WALL_SHARE))
+        floor_ns = self._bound_ns
+        reordering = Reordering(self._contest, self._constraints, floor_ns)
+        try:
+            reordering.run()
+        finally:
+            self._refusal = reordering.refusal
+        return self._contest.best_ns <= floor_ns
+
+    def _budget(self, share: float) -> int:
+        return int(share * self._options.time_limit_ns) if self._options.mode == "reproducible" else _NO_BUDGET
+
+    def _deadline_s(self, share: float) -> float:
+        return self._started_s + share * self._options.time_limit_ns / 1e9
+
     def _warnings(self, spaces: Sequence[Space]) -> tuple[Reason, ...]:
-        return warnings(self._costs, spaces, self._options)
+        found = warnings(self._costs, spaces, self._options)
+        if self._refusal is None:
+            return found
+        return (
+            *found,
+            Reason(code="no_synthesis", message=f"of some plans no order was made: {self._refusal.message}"),
+        )
 
     @property
     def _constraints(self) -> Constraints:
@@ -204,7 +247,7 @@ class _Search:
 
     def _written(self, entry: Entry, limit: Limit) -> Plan:
         """The plan with its prediction, checked as if somebody else had made it."""
-        made = self._contest.simulated(entry.space, entry.candidate)
+        made = self._contest.written(entry)
         assert made.timeline.step_ns == entry.step_ns, f"scored {entry.step_ns}, simulated {made.timeline.step_ns}"
         assert self._bound_ns <= entry.step_ns, f"bound {self._bound_ns} ns above a step of {entry.step_ns} ns"
         problem, options = self._costs.problem, self._options
@@ -219,7 +262,8 @@ class _Search:
         )
         provenance = Provenance(
             planner=__version__,
-            family=entry.candidate.family,
+            family=entry.candidate.family if entry.method is None else "synthesised",
+            method=entry.method,
             solver=f"ortools {ortools.__version__}",
             seed=options.seed,
             limit=limit,

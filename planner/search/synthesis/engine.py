@@ -1,6 +1,6 @@
 """Schedules of one order problem: made by priority from either end of time, re-timed, improved by walking."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -13,11 +13,17 @@ from planner.search.synthesis.lanes import OPERATIONS, Integers, forward_lanes, 
 from planner.search.synthesis.layout import NEVER, Lanes, Manner, State, Walk
 from planner.search.synthesis.order_problem import OrderProblem
 
-__all__ = ["Engine", "Schedule", "WalkEffort"]
+__all__ = ["Engine", "OnWork", "Schedule", "WalkEffort", "nobody"]
 
 
+OnWork = Callable[[int], None]
 _WALKED = ", walked"
+_MOVES = 10  # of a walk take as long as one schedule
 _USUAL = Manner()
+
+
+def nobody(_: int) -> None:
+    """Nobody counts."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +45,16 @@ class WalkEffort(NamedTuple):
 
 
 class Engine:
-    """Tables are made once; schedules of one engine share nothing that changes."""
+    """Tables are made once; schedules of one engine share nothing that changes.
 
-    def __init__(self, problem: OrderProblem, kernels: Kernels) -> None:
+    ``on_work`` is told before each schedule and each walk how many instructions will be handled; it may end everything
+    by an exception.
+    """
+
+    def __init__(self, problem: OrderProblem, kernels: Kernels, on_work: OnWork = nobody) -> None:
         self.problem = problem
         self._kernels = kernels
+        self._on_work = on_work
         self.lanes = forward_lanes(problem)
         self._forward, self._backward = self._rows(self.lanes), self._rows(reversed_lanes(problem))
         count, offset = np.asarray(self.lanes.counts), np.asarray(self.lanes.offset)
@@ -68,6 +79,7 @@ class Engine:
 
     def by_priority(self, keys: Integers, name: str, manner: Manner = _USUAL) -> Schedule | None:
         """Forwards in time, least key first; None where memory locks the groups."""
+        self._on_work(len(keys))
         order = self._kernels.row(np.zeros(len(keys), np.int64))
         state = self._states[0]
         step_ns = self._kernels.list_schedule(self._forward, self._kernels.row(keys), manner, order, state)
@@ -75,6 +87,7 @@ class Engine:
 
     def from_the_end(self, keys: Integers, name: str, manner: Manner = _USUAL) -> Schedule | None:
         """Backwards in time, greatest key first, then re-timed; None where memory locks the groups."""
+        self._on_work(len(keys))
         order = self._kernels.row(np.zeros(len(keys), np.int64))
         mirrored = self._kernels.row(-keys[self._mirrored])
         if self._kernels.list_schedule(self._backward, mirrored, manner, order, self._states[0]) < 0:
@@ -96,6 +109,7 @@ class Engine:
 
     def of_order(self, order: Integers, name: str) -> Schedule | None:
         """An order re-timed; None where it cannot go on or does not fit the limits."""
+        self._on_work(len(order) // 2)
         row, state = self._kernels.row(order), self._states[0]
         if not all(self._kernels.fits(self._forward, row, group) for group in range(self.problem.num_groups)):
             return None
@@ -104,6 +118,7 @@ class Engine:
 
     def walked(self, start: Schedule, effort: WalkEffort, *, floor_ns: int) -> Schedule:
         """The best order met on a walk from ``start``; never longer. Ends at ``floor_ns``."""
+        self._on_work(effort.moves * len(start.order) // _MOVES)
         row = self._kernels.row
         order, best = row(start.order.copy()), row(start.order.copy())
         path, undo = row(np.zeros(len(start.order), np.int64)), row(np.zeros(8, np.int64))

@@ -7,6 +7,7 @@ family by its name. Micro-batches of a route are interchangeable, so only the or
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate
 from math import ceil
 
@@ -26,7 +27,7 @@ def named_schedules(engine: Engine) -> Iterator[Schedule]:
         shape = _shape(problem, spec)
         if spec.changes_results or spec.refusal(shape) is not None or not _may_serve(problem, spec, shape):
             continue
-        lists = family_lists(spec.name, shape)
+        lists = _lists(spec.name, shape)
         stages = _same_stages(problem, lists)
         if stages is None or max(lists.num_slices) > 1:
             continue
@@ -34,6 +35,12 @@ def named_schedules(engine: Engine) -> Iterator[Schedule]:
         found = engine.of_order(order, spec.name) if order is not None else None
         if found is not None:
             yield found
+
+
+@lru_cache(maxsize=32)
+def _lists(name: str, shape: FamilyShape) -> PlanLists:
+    """Kept for the next problem of the shape: some families are list-scheduled."""
+    return family_lists(name, shape)
 
 
 def _shape(problem: OrderProblem, spec: FamilySpec) -> FamilyShape:
@@ -66,7 +73,7 @@ def _may_serve(problem: OrderProblem, spec: FamilySpec, shape: FamilyShape) -> b
     few = replace(shape, num_micro_batches=min(shape.num_micro_batches, 2 * shape.num_groups))
     if spec.refusal(few) is not None:
         return True
-    lists = family_lists(spec.name, few)
+    lists = _lists(spec.name, few)
     theirs = [[lists.stages[stage].group for stage in route] for route in lists.routes]
     return theirs == [[problem.group_of_stage[stage] for stage in route] for route in problem.routes]
 

@@ -16,6 +16,7 @@ from planner.plan.dependencies import Dependencies
 from planner.plan.instruction import VISIT_OPERATIONS, Instruction, Operation, stream_text
 from planner.plan.plan import Plan
 from planner.schedules.updates import with_updates
+from planner.search.synthesis.engine import OnWork, nobody
 from planner.search.synthesis.order_problem import OrderProblem
 from planner.search.synthesis.synthesise import Effort, synthesise
 from planner.simulate.simulate import simulate
@@ -37,10 +38,13 @@ class SynthesisedPlan(NamedTuple):
     method: str
 
 
-def synthesised_plan(plan: Plan, prices: PlanPrices, effort: Effort | None = None) -> SynthesisedPlan:
+def synthesised_plan(
+    plan: Plan, prices: PlanPrices, effort: Effort | None = None, *, on_work: OnWork = nobody
+) -> SynthesisedPlan:
     """The plan with the streams of the shortest simulated step that fits; the plan itself where none is better.
 
-    Raises ``PlanError`` (synthesis) as ``order_problem``. Prediction and provenance are left out.
+    Raises ``PlanError`` (synthesis) as ``order_problem``. Prediction and provenance are left out. ``on_work``: as of
+    ``Engine``.
     """
     problem = order_problem(plan, prices)
     bare = plan.model_copy(update={"prediction": None, "provenance": None})
@@ -49,7 +53,7 @@ def synthesised_plan(plan: Plan, prices: PlanPrices, effort: Effort | None = Non
     for _ in range(_ATTEMPTS):
         try:
             limit = tuple(most - less for most, less in zip(problem.limit, spare, strict=True))
-            found = synthesise(replace(problem, limit=limit), effort, starts=[_route_numbers(plan)])
+            found = synthesise(replace(problem, limit=limit), effort, starts=[_route_numbers(plan)], on_work=on_work)
         except (InfeasibleError, PlanError):
             return best  # tighter limits let nothing end
         made = _with_streams(bare, found.streams)

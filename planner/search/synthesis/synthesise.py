@@ -15,7 +15,7 @@ from itertools import islice
 from planner.errors import Fault, InfeasibleError
 from planner.plan.instruction import Instruction
 from planner.search.synthesis.bounds import StepBound, best_step_bound
-from planner.search.synthesis.engine import Engine, Schedule, WalkEffort
+from planner.search.synthesis.engine import Engine, OnWork, Schedule, WalkEffort, nobody
 from planner.search.synthesis.kernels import Kernels, quickest_kernels
 from planner.search.synthesis.layout import Manner
 from planner.search.synthesis.named import named_schedules
@@ -73,13 +73,15 @@ def synthesise(
     *,
     starts: Sequence[Sequence[Sequence[Instruction]]] = (),
     kernels: Kernels | None = None,
+    on_work: OnWork = nobody,
 ) -> Synthesis:
     """The best schedule found. Raises ``InfeasibleError`` where the limits let no order end.
 
-    ``starts``: more streams for the portfolio, numbered as those of the answer; ``kernels``: default the quickest.
+    ``starts``: more streams for the portfolio, numbered as those of the answer; ``kernels``: default the quickest;
+    ``on_work``: as of ``Engine``.
     """
     effort = effort or default_effort(problem)
-    engine = Engine(problem, kernels or quickest_kernels(effort.work(problem.num_instructions)))
+    engine = Engine(problem, kernels or quickest_kernels(effort.work(problem.num_instructions)), on_work)
     bound = best_step_bound(problem)
     named = list(named_schedules(engine)) if problem.num_instructions <= _NAMED_UP_TO else []
     given = _given(engine, starts)
