@@ -43,7 +43,8 @@ class _Shortfall(NamedTuple):
 
 def warnings(costs: ProblemCosts, spaces: Sequence[Space], options: SearchOptions) -> tuple[Reason, ...]:
     """Micro-batch sizes, device kinds and split backwards that the profiles cannot price."""
-    asks = options.schedules == "synthesised" or any(map(splits_backward, options.constraints.families))
+    splits = any(map(splits_backward, options.constraints.families))
+    asks = splits or (options.schedules == "synthesised" and not options.constraints.families)
     unsplit = _unsplit_reason(costs, spaces) if asks else None
     return (*((unsplit,) if unsplit else ()), *_unpriced_reasons(spaces))
 

@@ -9,7 +9,6 @@ import pytest
 
 from planner.check.problem import check_against
 from planner.costs.price import price_plan
-from planner.errors import PlanError
 from planner.plan.graph import LayerGraph, Node
 from planner.plan.plan import MicroBatch, Plan, Stage
 from planner.problem.problem import Problem
@@ -19,6 +18,7 @@ from planner.simulate.simulate import simulate
 from profiles.scale import scale_profile
 from tests.api.conftest import Running, Start
 from tests.helpers.documents import make_cluster, make_problem, make_profile, make_request, make_workload
+from tests.helpers.slow_link import MADE_NS, NAMED_NS, ONE_LINE, slow_link
 
 WAIT = {"Prefer": "wait=60"}
 
@@ -54,6 +54,21 @@ def test_one_device_and_one_stage_is_a_plan(real: Running) -> None:
     assert plan.prediction is not None
     assert plan.prediction.step_ns == plan.prediction.bound_ns == 3 * 10**6  # 1 ms forward, 2 ms backward
     assert check_against(plan, problem).ok
+
+
+def test_made_orders_are_asked_for_in_the_request(real: Running) -> None:
+    only = ONE_LINE.model_dump(mode="json")
+    named = answer(real, slow_link(), constraints=only)
+    made = answer(real, slow_link(), constraints=only, schedules="synthesised")
+    steps = [plan.prediction.step_ns for plan in map(plan_of, (named, made)) if plan.prediction is not None]
+    assert steps == [NAMED_NS, MADE_NS]
+    provenance = plan_of(made).provenance
+    assert provenance is not None
+    assert provenance.family == "synthesised"
+    request = {**make_request(slow_link()).model_dump(mode="json"), "schedules": "best"}
+    refused = real.client.post("/v1/plans", json=request)
+    assert refused.status_code == 422
+    assert "/schedules" in refused.text
 
 
 def test_renamed_devices_give_the_same_plan_up_to_names(real: Running) -> None:
@@ -122,25 +137,26 @@ def brute_force(problem: Problem) -> Iterator[int]:
 def steps(
     problem: Problem, *, kinds: tuple[str, ...], bounds: tuple[int, ...], counts: tuple[int, ...]
 ) -> Iterator[int]:
-    stages = tuple(
-        Stage(group=number % len(kinds), first_layer=first, end_layer=end)
-        for number, (first, end) in enumerate(itertools.pairwise(bounds))
-    )
-    parts = PlanParts(
-        problem=problem.digest,
-        precision="fp32",
-        graph=LayerGraph(model=problem.profiles[0].model.fingerprint, num_layers=problem.num_layers),
-        nodes=tuple(Node(node_group=kind, device_kind=kind, num_ranks=1) for kind in kinds),
-        groups=tuple((rank,) for rank in range(len(kinds))),
-        stages=stages,
-        routes=(tuple(range(len(stages))),),
-        micro_batches=tuple(
-            MicroBatch(route=0, samples=samples, cuts=(0, problem.workload.sequence_length)) for samples in counts
-        ),
-    )
-    for family in ("gpipe", "1f1b") if len(stages) == len(kinds) else ("interleaved",):
-        try:
-            plan = build_plan(parts, family)  # type: ignore[arg-type]
-        except PlanError:
-            continue  # interleaving wants full rounds of micro-batches
+    down, up = list(range(len(kinds))), list(reversed(range(len(kinds))))
+    loop, wave = down * 4, (down + up) * 2
+    whole = len(bounds) - 1 == len(kinds)
+    for family, lies in (
+        [("gpipe", down), ("1f1b", down)] if whole else [("interleaved", loop), ("breadth-first", loop), ("wave", wave)]
+    ):
+        parts = PlanParts(
+            problem=problem.digest,
+            precision="fp32",
+            graph=LayerGraph(model=problem.profiles[0].model.fingerprint, num_layers=problem.num_layers),
+            nodes=tuple(Node(node_group=kind, device_kind=kind, num_ranks=1) for kind in kinds),
+            groups=tuple((rank,) for rank in range(len(kinds))),
+            stages=tuple(
+                Stage(group=lies[number], first_layer=first, end_layer=end)
+                for number, (first, end) in enumerate(itertools.pairwise(bounds))
+            ),
+            routes=(tuple(range(len(bounds) - 1)),),
+            micro_batches=tuple(
+                MicroBatch(route=0, samples=samples, cuts=(0, problem.workload.sequence_length)) for samples in counts
+            ),
+        )
+        plan = build_plan(parts, family)
         yield simulate(plan, price_plan(plan, problem)).step_ns

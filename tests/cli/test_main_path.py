@@ -11,6 +11,7 @@ from planner.plan.plan import Plan
 from planner.problem.reading import read_document
 from tests.helpers.command import planner, write_problem
 from tests.helpers.documents import make_cluster, make_problem, make_profile, make_workload
+from tests.helpers.slow_link import MADE_NS, NAMED_NS, ONE_LINE, slow_link
 
 PLANNER = Path(sys.executable).with_name("planner")
 
@@ -37,6 +38,23 @@ def test_equal_seeds_give_equal_plans(tmp_path: Path) -> None:
         assert planner("search", *options, "--seed", "5", "-o", tmp_path / name).code == 0
     one, two = (read_document((tmp_path / name).read_bytes(), Plan) for name in ("one.json", "two.json"))
     assert one.digest == two.digest
+
+
+def test_made_orders_are_asked_for_by_an_option(tmp_path: Path) -> None:
+    options = write_problem(tmp_path, slow_link())
+    (tmp_path / "constraints.json").write_text(ONE_LINE.model_dump_json())
+    search = ["search", *options, "--constraints", tmp_path / "constraints.json", "--json"]
+    for schedules, step_ns in (("named", NAMED_NS), ("synthesised", MADE_NS)):
+        done = planner(*search, "--schedules", schedules, "-o", tmp_path / f"{schedules}.json")
+        assert done.code == 0, done.err
+        assert isinstance(done.json, dict)
+        assert done.json["prediction"]["step_ns"] == step_ns
+    shown = planner("show", tmp_path / "synthesised.json")
+    assert "synthesised (" in shown.out
+    assert ", from 1f1b)" in shown.out
+    assert "warning[no_split]" not in done.err  # 1F1B and GPipe alone are allowed: nothing would be split
+    refused = planner(*search, "--schedules", "best")
+    assert refused.code == 2
 
 
 def test_a_model_that_fits_nowhere_exits_3(tmp_path: Path) -> None:

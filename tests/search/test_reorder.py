@@ -13,6 +13,7 @@ from planner.problem.problem import Problem
 from planner.problem.profile import Reads
 from planner.search.search import Listener, search
 from tests.helpers.documents import make_cluster, make_problem, make_profile, make_workload
+from tests.helpers.slow_link import MADE_NS, NAMED_NS, ONE_LINE, slow_link
 
 MS = 1_000_000
 PIPELINES = Constraints(data_degrees=(1,))
@@ -48,15 +49,6 @@ def operations_of(answer: Answer) -> set[str]:
     return {one.operation for stream in plan_of(answer).instructions for one in stream}
 
 
-def slow_link(usable_bytes: int) -> Problem:
-    """Two layers of 1 ms forward and backward, a message of 1 ms and 11 ns, 4 micro-batches."""
-    profile = make_profile(
-        layer_forward_ns=[MS] * 2, layer_backward_ns=[MS] * 2, saved_bytes=10_000, output_bytes=1_000
-    )
-    cluster = make_cluster(usable_bytes=usable_bytes, latency_ns=MS - 1_000)
-    return make_problem(profiles=[profile], cluster=cluster, workload=make_workload(global_batch_size=4))
-
-
 def test_a_third_micro_batch_in_flight_hides_a_slow_link() -> None:
     """Worked by hand, in ms, with memory for three micro-batches on group 0, where GPipe needs four.
 
@@ -66,13 +58,9 @@ def test_a_third_micro_batch_in_flight_hides_a_slow_link() -> None:
     0B3 11-12: 12 ms, which is the way of the last micro-batch behind 0F3 and as short as group 1 allows (2 + 8 + 2).
     Four messages of 11 ns more stand on both ways.
     """
-    only = Constraints(
-        data_degrees=(1,), num_stages=2, families=("1f1b", "gpipe"), recompute=("none",), micro_batch_sizes=(1,)
-    )
-    named = searched(slow_link(57_000), only, "named")
-    made = searched(slow_link(57_000), only)
-    assert prediction_of(named).step_ns == 14 * MS + 44
-    assert prediction_of(made).step_ns == 12 * MS + 44
+    named, made = searched(slow_link(), ONE_LINE, "named"), searched(slow_link(), ONE_LINE)
+    assert prediction_of(named).step_ns == NAMED_NS == 14 * MS + 44
+    assert prediction_of(made).step_ns == MADE_NS == 12 * MS + 44
     assert plan_of(made).streams[0] == "0F0 0F1 0F2 0B0 0F3 0B1 0B2 0B3 0G0 0U0"
     assert provenance_of(made).family == "synthesised"
     assert (provenance_of(made).method or "").endswith(", from 1f1b")
