@@ -70,11 +70,15 @@ class Entry(NamedTuple):
 
 @dataclass
 class Contest:
-    """``budget``: units of work. ``deadline_s``: of ``time.monotonic``. ``stop``: asked by the caller."""
+    """``budget``: units of work. ``stop``: asked by the caller.
+
+    ``deadline_s``: of ``time.monotonic``, once there is a plan; before the first it is ``last_deadline_s``.
+    """
 
     costs: ProblemCosts
     budget: int
     deadline_s: float
+    last_deadline_s: float
     stop: Callable[[], bool]
     on_better: Callable[[Entry], None]
     seed: int = 0
@@ -94,7 +98,7 @@ class Contest:
         self.spent += units
         if self.stop():
             raise Stopped("wall")
-        if time.monotonic() > self.deadline_s:
+        if time.monotonic() > (self.last_deadline_s if self.best is None else self.deadline_s):
             raise Stopped("wall")
         if self.spent > self.budget:
             raise Stopped("deterministic")

@@ -92,6 +92,7 @@ class _Search:
             costs=self._costs,
             budget=self._budget(_BUDGET_SHARE),
             deadline_s=self._deadline_s(_NAMED_WALL_SHARE if leaves_time else _WALL_SHARE),
+            last_deadline_s=self._deadline_s(_WALL_SHARE),
             stop=self._asked_to_stop,
             on_better=self._on_better,
             seed=options.seed,
