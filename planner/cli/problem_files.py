@@ -47,7 +47,13 @@ def read_request(path: Path) -> Request:
 
 
 def search_request(
-    problem: Problem, constraints: Path | None, *, time_limit: str, mode: Mode, seed: int, schedules: Schedules
+    problem: Problem,
+    constraints: Path | None,
+    *,
+    time_limit: str,
+    mode: Mode,
+    seed: int,
+    schedules: Schedules = "named",
 ) -> Request:
     """A request with its documents inline; the options are checked against the problem."""
     request = make_contract(
