@@ -1,6 +1,7 @@
 """A search on this machine, in a solver child, that Ctrl-C ends early without losing the best plan."""
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -27,7 +28,7 @@ def search_locally(request: Request, settings: AttemptSettings) -> Found:
     """Run ``request`` to its end. Raises ``SolverError`` where there is no plan and nobody interrupted."""
     line = LiveLine()
     watch = Watch(on_progress=line.show)
-    with stop_on_interrupt(watch):
+    with stop_on_interrupt(watch.stop):
         try:
             answer = run_search(request, settings, watch=watch)
         except SolverError:
@@ -40,13 +41,13 @@ def search_locally(request: Request, settings: AttemptSettings) -> Found:
 
 
 @contextmanager
-def stop_on_interrupt(watch: Watch) -> Iterator[None]:
+def stop_on_interrupt(stop: threading.Event) -> Iterator[None]:
     """The first Ctrl-C asks the search for its best plan, the second ends this process."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        if watch.stop.is_set():
+        if stop.is_set():
             raise KeyboardInterrupt
-        watch.stop.set()
+        stop.set()
         say("interrupted: taking the best plan so far (Ctrl-C again to leave at once)")
 
     before = signal.signal(signal.SIGINT, interrupt)

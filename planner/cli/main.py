@@ -18,6 +18,7 @@ from planner.cli import (
     check,
     cluster,
     explain,
+    partition,
     profile,
     revalidate,
     run,
@@ -59,6 +60,7 @@ app.add_typer(cluster.app, name="cluster")
 app.add_typer(schedule.app, name="schedule")
 for command in (
     search.search,
+    partition.partition,
     show.show,
     check.check,
     simulate.simulate,

@@ -31,7 +31,7 @@ def search_remotely(request: Request, server: Server) -> Found:
     body = canonical_bytes(request.model_dump(mode="json") | _uploaded(request, server))
     line = LiveLine()
     watch = Watch(on_progress=line.show)
-    with stop_on_interrupt(watch):
+    with stop_on_interrupt(watch.stop):
         try:
             reply = server.post("/v1/plans", body, wait_s=_WAIT_S)
             if reply.status == 202:

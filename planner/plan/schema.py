@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from planner.plan.answer import ChildEvent
+from planner.plan.partition import Partition
 from planner.plan.plan import Plan
 from planner.problem.cluster import Cluster
 from planner.problem.contract import Contract
+from planner.problem.graph import GraphDocument
 from planner.problem.profile import ModelProfile
 from planner.problem.request import Request
 from planner.problem.workload import Workload
@@ -25,6 +27,8 @@ DOCUMENTS: Final[Mapping[str, type[Contract]]] = {
     "request/1": Request,
     "plan/1": Plan,
     "child/1": ChildEvent,
+    "graph/1": GraphDocument,
+    "partition/1": Partition,
 }
 
 

@@ -18,6 +18,8 @@ EXAMPLES: dict[str, Json] = {
     "workload/1": json_of(make_workload()),
     "plan/1": EXAMPLE,
     "child/1": json_of(PROGRESS),
+    "graph/1": {"schema": "graph/1", "kinds": [{"name": "a", "count": 2}], "layers": [{"name": "x", "times_ns": [3]}]},
+    "partition/1": {"schema": "partition/1", "bound_ns": 3, "limit": "wall"},
 }
 EXAMPLES["request/1"] = {
     "schema": "request/1",
