@@ -33,6 +33,7 @@ __all__ = [
 
 MOST_DOWN_SETS = 200_000
 _MOST_VALUES = 40_000_000  # of a table: some 700 MB
+_MOST_MEMBERS = 20_000_000  # vertices x down-sets: some 500 MB while the prices are made
 _FIRST_STEP = 0.01  # of the bound: how far the first cap lies above it; every next one twice as far
 _LAST_STEP = 1.0  # from here on no cap: often nothing fits at all
 
@@ -53,7 +54,8 @@ def contiguous_answers(
     merged = with_leaves_joined(merge_for_contiguous(problem))
     first, low_ns, work_ns = _first_chain(merged), least_load_ns(merged), least_work_ns(merged)
     yield GraphAnswer(_plan(merged, first), low_ns)
-    sets = down_sets(merged.before, work_ns, most=min(most_down_sets, _MOST_VALUES // num_vectors(problem)))
+    most = min(most_down_sets, _MOST_VALUES // num_vectors(problem), _MOST_MEMBERS // len(merged.parts))
+    sets = down_sets(merged.before, work_ns, most=most)
     if sets is None:
         yield GraphAnswer(_plan(merged, first), low_ns, "deterministic")
         return
