@@ -26,6 +26,7 @@ __all__ = [
     "REFUSED",
     "SERVER",
     "SETTINGS",
+    "TERMINATED",
     "UNEXPECTED",
     "InputFileError",
     "InterruptedCommandError",
@@ -44,6 +45,7 @@ DEVICE = 8
 SERVER = 9
 SETTINGS = 78
 INTERRUPTED = 130
+TERMINATED = 143  # 128 + SIGTERM
 
 
 class InterruptedCommandError(PlannerError):
@@ -79,6 +81,8 @@ def exit_code(error: PlannerError) -> int:
     """What the command exits with after ``error``."""
     if isinstance(error, SolverError):
         return NO_PLAN_IN_TIME if error.code == "no_plan_in_time" else UNEXPECTED
+    if error.code == "terminated":
+        return TERMINATED
     if error.code == "usage":
         return INVALID
     return next((code for kind, code in _CODES if isinstance(error, kind)), UNEXPECTED)

@@ -33,11 +33,13 @@ from planner.executor.measure import Measurement
 from planner.executor.messages import ConnectionLostError
 from planner.executor.preparation import agree, prepare
 from planner.executor.program import Program
+from planner.executor.ending import Ending
 from planner.executor.results import StepResult
 from planner.executor.saving import save_tensors
 from planner.executor.support import refuse_stale, refuse_unsupported
 from planner.executor.team import Team, make_team
-from planner.executor.update import Outcome
+from planner.executor.teardown import at_end
+from planner.executor.update import Outcome, checked_norm
 from planner.plan.plan import Plan
 from planner.schedules.deadlock import instruction_text
 from planner.units import NS_PER_SECOND
@@ -60,6 +62,7 @@ class Executor:
     sum over the samples it is given, ``count(labels)`` what the step's loss is divided by, asked for the whole global
     batch before anything runs. ``cut``: what the profiler was given. ``emulate``: run a plan for other devices.
     ``most_stale``: the caller accepts that a backward is that many updates late (asynchronous plans).
+    ``max_gradient_norm``: gradients whose norm over the whole model is larger are scaled down to it.
     """
 
     def __init__(  # noqa: PLR0913  # the embedding interface: docs/executor.md
@@ -74,8 +77,10 @@ class Executor:
         seed: int = 0,
         emulate: bool = False,
         most_stale: int = 0,
+        max_gradient_norm: float | None = None,
     ) -> None:
-        self._wish = Wish(plan, model, loss, optimizer_factory, cut, seed, emulate or emulation_asked(), most_stale)
+        emulate, most_norm = emulate or emulation_asked(), checked_norm(max_gradient_norm)
+        self._wish = Wish(plan, model, loss, optimizer_factory, cut, seed, emulate, most_stale, most_norm)
         if process_group is None and not dist.is_initialized():
             refuse_unsupported(plan)  # alone: nobody else has to hear it
             refuse_stale(plan, most_stale)
@@ -92,9 +97,11 @@ class Executor:
         self._ready = prepare(wish, facts, self._team, name=f"circles/{number}", live=live)
         self._intake = Intake(count, self._ready, rank=self._team.rank)
         self._guard = Guard(self._team, f"guard/{number}")
+        self._end = at_end(self, Ending(self._guard, self._ready.tools.recorder).run)
         self._durations: deque[float] = deque(maxlen=_KEPT_STEPS)
         self._measurement: Measurement | None = None
         self._broken: str | None = None
+        self._stopped = False
         if live is None:  # plans in turn are one run
             self._keeper = make_keeper(plan, self._team, self._ready)
             self._keeper.resume_where_asked(self.load)
@@ -136,6 +143,8 @@ class Executor:
         to the update is divided by.
         Raises ``ExecutorError`` where this rank fails, ``PeerLostError`` where another one did; both end the executor.
         """
+        if self._stopped:
+            raise ExecutorError("told to stop: the step before was the last", code="terminated")
         recorder, sums, live = self._ready.tools.recorder, self._ready.tools.sums, self._ready.live
         self._collect()
         with self._call(self._ready.step, partial(self._intake.take_step, batch, counted)):
@@ -147,11 +156,12 @@ class Executor:
             live.kept_counted = self._ready.tools.batch.num_counted if self._ready.keeps_gradients else 0
             self._measurement = recorder.end()
         outcome = self._outcome()
+        self._stopped = outcome.stop
         if live.kept_counted:
             self._keeper.progress = self.progress.within(len(batch[0]))
         else:
             self._keeper.progress = self.progress.after(len(batch[0]))
-            self._keeper.save_when_due(self.save)
+            self._keeper.save_when_due(self.save, is_last=outcome.stop)
         return StepResult(*outcome, self._measurement)
 
     def evaluate(self, batch: tuple[Tensor, Tensor]) -> float:
@@ -192,7 +202,7 @@ class Executor:
         try:
             self._collect()
         finally:
-            self._guard.close()
+            self._end()
             self._broken = "it was closed"
 
     def _outcome(self) -> Outcome:

@@ -15,7 +15,7 @@ from planner.executor.devices import device_kind
 from planner.executor.layout import StageLayout, layouts, local_samples
 from planner.executor.shapes import BatchShape, Extent, LayerShapes, TensorShape, batch_shape, layer_shapes
 from planner.executor.sums import BucketPlan, bucket_plans
-from planner.executor.support import refuse_stale, refuse_unsupported
+from planner.executor.support import refuse_clipped, refuse_stale, refuse_unsupported
 from planner.executor.team import Team
 from planner.executor.weights import WeightTable, check_model, check_trained, weight_table
 from planner.plan.plan import Plan
@@ -36,6 +36,7 @@ class Wish:
     seed: int
     emulate: bool
     most_stale: int  # updates between a forward and its backward that the caller accepts
+    max_gradient_norm: float | None
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def gather_facts(wish: Wish, team: Team) -> Facts:
     plan = wish.plan
     refuse_unsupported(plan)
     refuse_stale(plan, wish.most_stale)
+    refuse_clipped(plan, wish.max_gradient_norm)
     if team.num_ranks != plan.num_ranks:
         raise HandshakeError(
             f"found {team.num_ranks} ranks, expected the plan's {plan.num_ranks}", code="world_size", pointer="/nodes"
@@ -127,6 +129,7 @@ def comparable(wish: Wish, facts: Facts) -> dict[str, str]:
         "model": facts.cut.fingerprint,
         "cut": "automatic" if wish.cut is None else " ".join(wish.cut),
         "seed": str(wish.seed),
+        "largest gradient norm": str(wish.max_gradient_norm),
         "weights": facts.table.digest,
         "batch": TensorShape((facts.batch.samples, *facts.batch.inner), facts.batch.dtype).text,
     }

@@ -5,7 +5,6 @@ own rank stands, and ends the process where the main thread stays inside a block
 word is found by its silence: its last note says what it was doing.
 """
 
-import atexit
 import faulthandler
 import json
 import logging
@@ -59,7 +58,6 @@ class Guard:
         self._thread = threading.Thread(target=self._watch, name="planner-guard", daemon=True)
         if self._store is not None:
             self._thread.start()
-            atexit.register(self.close)  # a caller may forget to close; no thread may outlive the interpreter
 
     def begin(self, texts: Sequence[str], *, limit_seconds: float) -> None:
         """A call starts; ``texts`` name the places of its list."""
@@ -74,9 +72,8 @@ class Guard:
     def close(self) -> None:
         self._inside = False
         self._stop.set()
-        if self._thread.is_alive():
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
-        atexit.unregister(self.close)
 
     @property
     def instruction(self) -> str:

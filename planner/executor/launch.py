@@ -19,7 +19,9 @@ from planner.errors import HandshakeError
 from planner.executor.current import CheckpointWish, set_current_plan
 from planner.executor.handshake import Handshake
 from planner.executor.loading import load_plan
+from planner.executor.stopping import stops_by_signal
 from planner.executor.team import make_team
+from planner.executor.teardown import end_all
 from planner.plan.plan import Plan
 
 __all__ = ["LaunchSettings", "RunWish", "launch_settings", "run_script"]
@@ -73,9 +75,11 @@ def run_script(plan_path: str | Path, script: str | Path, args: Sequence[str], *
         _join(settings, plan)
     try:
         set_current_plan(plan, emulate=wish.emulate, checkpoints=wish.checkpoints)
-        _run(Path(script), args)
+        with stops_by_signal():
+            _run(Path(script), args)
     finally:
         set_current_plan(None)
+        end_all()
         if settings.under_torchrun and dist.is_initialized():
             dist.destroy_process_group()
 

@@ -5,7 +5,9 @@ brought to that of rank 0 by the shortest of several round trips (Cristian 1989)
 an offset below half of that round trip counts as none.
 """
 
+import logging
 import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -13,13 +15,16 @@ from torch import Tensor
 
 from planner.errors import PeerLostError
 from planner.executor.team import Team
+from planner.executor.teardown import hold
 from planner.plan.instruction import Instruction
 from planner.plan.plan import Plan
 from planner.simulate.timeline import Event, Timeline
 
 __all__ = ["Measurement", "Recorder", "clock_offset_ns"]
 
+_log = logging.getLogger(__name__)
 _ROUND_TRIPS = 8
+_LAST_WAIT = timedelta(seconds=5)
 _HEAD = 3  # start of the step, its end, peak bytes; then starts, then ends of the instructions
 
 
@@ -32,6 +37,7 @@ class Recorder:
         self.starts_ns: list[int] = []
         self.ends_ns: list[int] = []
         self._begin_ns = 0
+        self._last: Measurement | None = None
 
     def begin(self) -> None:
         self.starts_ns.clear()
@@ -51,8 +57,16 @@ class Recorder:
         if self._team.group is None or self._team.num_ranks == 1:
             return Measurement(self._plan, own.unsqueeze(0), None)
         gathered = own.new_empty((self._team.num_ranks, own.numel()))
-        work = dist.all_gather(list(gathered.unbind()), own, group=self._team.group, async_op=True)
-        return Measurement(self._plan, gathered, work)
+        parts = list(gathered.unbind())
+        work = dist.all_gather(parts, own, group=self._team.group, async_op=True)
+        hold(own, gathered, parts)
+        self._last = Measurement(self._plan, gathered, work)
+        return self._last
+
+    def settle(self) -> None:
+        """Nothing of this rank is under way afterwards, unless another one does not do its part."""
+        if self._last is not None:
+            self._last.settle()
 
 
 class Measurement:
@@ -72,6 +86,15 @@ class Measurement:
             message = f"another rank was lost after the step, before its times came: {error}"
             raise PeerLostError(message, code="peer_lost") from error
         self._work = None
+
+    def settle(self) -> None:
+        """Wait a little; the notes may be lost."""
+        if self._work is None:
+            return
+        try:
+            self._work.wait(_LAST_WAIT)
+        except RuntimeError as error:
+            _log.warning("the times of the last step did not come: %s", error)
 
     def timeline(self) -> Timeline:
         """Times from the earliest start of a rank; of each group the rank that was busy longest."""

@@ -28,7 +28,7 @@ from planner.executor.shapes import BatchShape
 from planner.executor.stage import StageRunner
 from planner.executor.sums import GradientSums
 from planner.executor.team import Circle, Team
-from planner.executor.update import Batch, Update
+from planner.executor.update import Batch, Norm, Update
 from planner.executor.versions import WeightVersions
 from planner.plan.dependencies import Dependencies
 from planner.plan.instruction import Instruction
@@ -85,7 +85,7 @@ def prepare(wish: Wish, facts: Facts, team: Team, *, name: str, live: Live | Non
         width=max((len(b.layers) for layout in facts.layouts.values() for b in layout.given), default=1),
         office=PostOffice(team, _channels(facts, team)),
         sums=sums,
-        update=_update(live, team, batch=batch, sums=sums),
+        update=_update(wish, live, team, batch=batch, sums=sums),
         recorder=recorder,
         batch=batch,
         loss=wish.loss,
@@ -94,10 +94,11 @@ def prepare(wish: Wish, facts: Facts, team: Team, *, name: str, live: Live | Non
     return _ready(wish, facts, tools, live)
 
 
-def _update(live: Live, team: Team, *, batch: Batch, sums: GradientSums) -> Update:
-    table, parameters = live.table, live.held.parameters
-    counted = [parameters[weight.name] for weight in table.trained_by(team.rank) if weight.owner == team.rank]
-    return Update(team, batch, sums=sums, optimizer=live.optimizer, counted=counted)
+def _update(wish: Wish, live: Live, team: Team, *, batch: Batch, sums: GradientSums) -> Update:
+    trained = trained_parameters(live.table, live.held, rank=team.rank)
+    counted = (weight for name, weight in trained.items() if live.table.weights[name].owner == team.rank)
+    norm = Norm(tuple(counted), tuple(trained.values()), wish.max_gradient_norm)
+    return Update(team, batch, sums=sums, norm=norm, optimizer=live.optimizer)
 
 
 def _ready(wish: Wish, facts: Facts, tools: Tools, live: Live) -> Ready:

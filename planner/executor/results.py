@@ -10,11 +10,15 @@ __all__ = ["StepResult"]
 
 @dataclass(frozen=True)
 class StepResult:
-    """``loss`` and ``gradient_norm`` of the whole step, on every rank; ``skipped``: one of them was not finite."""
+    """``loss`` and ``gradient_norm`` (before clipping) of the whole step, on every rank.
+
+    ``skipped``: one of them was not finite. ``stop``: a rank was asked to stop, this step was the last.
+    """
 
     loss: float
     gradient_norm: float | None
     skipped: bool
+    stop: bool
     measurement: Measurement
 
     @property

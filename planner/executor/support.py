@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 from planner.errors import UnsupportedPlanError
 from planner.executor.gathering import update_of_micro_batch
+from planner.plan.dependencies import Dependencies
 from planner.plan.pieces import staleness
 from planner.plan.plan import Plan
 
-__all__ = ["refuse_stale", "refuse_unsupported"]
+__all__ = ["refuse_clipped", "refuse_stale", "refuse_unsupported"]
 
 
 def refuse_unsupported(plan: Plan) -> None:
@@ -31,6 +32,13 @@ def refuse_stale(plan: Plan, most_stale: int) -> None:
             code="stale_plan",
             pointer=f"/stages/{stage}",
         )
+
+
+def refuse_clipped(plan: Plan, max_gradient_norm: float | None) -> None:
+    """Updates that do not wait for each other have no common norm to be clipped by."""
+    num_updates = Dependencies(plan).num_updates
+    if max_gradient_norm is not None and num_updates > 1:
+        raise _unsupported("max_gradient_norm with several updates in a step", f"{num_updates} updates", "/streams")
 
 
 def _several_updates(plan: Plan) -> None:

@@ -12,6 +12,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 from planner.errors import ExecutorError
 from planner.executor.devices import device_of
+from planner.executor.teardown import hold
 from planner.plan.plan import Plan
 
 __all__ = ["Circle", "SharedStore", "Team", "make_team"]
@@ -86,6 +87,7 @@ class Team:
         """``values`` summed over all ranks, in place."""
         if self.group is not None and self.num_ranks > 1:
             dist.all_reduce(values, group=self.group)
+            hold(values)
         return values
 
     def gather(self, values: Tensor) -> Tensor:
@@ -93,7 +95,9 @@ class Team:
         found = values.new_empty((self.num_ranks, *values.shape))
         if self.group is None or self.num_ranks == 1:
             return found.copy_(values)
-        dist.all_gather(list(found.unbind()), values, group=self.group)
+        parts = list(found.unbind())
+        dist.all_gather(parts, values, group=self.group)
+        hold(values, found, parts)
         return found
 
 

@@ -10,17 +10,18 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import get_total_norm
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
 from planner.errors import ExecutorError
 from planner.executor.handshake import differences
 from planner.executor.marks import BatchMarks, are_equal, summands
 from planner.executor.messages import ConnectionLostError
+from planner.executor.stopping import stop_asked
 from planner.executor.sums import GradientSums
 from planner.executor.team import Team
 
-__all__ = ["MOST_SKIPPED_STEPS", "Batch", "Outcome", "Update"]
+__all__ = ["MOST_SKIPPED_STEPS", "Batch", "Norm", "Outcome", "Update", "checked_norm"]
 
 MOST_SKIPPED_STEPS = 10  # in a row
 
@@ -41,32 +42,64 @@ class Batch:
 
 
 class Outcome(NamedTuple):
-    """What all ranks know of a call; no norm where nothing goes backward."""
+    """What all ranks know of a call; no norm where nothing goes backward. ``stop``: a rank was asked to stop."""
 
     loss: float
     gradient_norm: float | None
     skipped: bool
+    stop: bool
+
+
+class _Sums(NamedTuple):
+    loss: float
+    squared_norm: float
+    stop: bool
+
+
+@dataclass(frozen=True)
+class Norm:
+    """The gradient norm of the whole step: ``counted`` are the weights that this rank counts, ``trained`` all it holds.
+
+    ``most``: gradients of a larger norm are scaled down to it, the same on every rank; None: never.
+    """
+
+    counted: tuple[nn.Parameter, ...]
+    trained: tuple[nn.Parameter, ...]
+    most: float | None
+
+    def own_part(self) -> Tensor:
+        """The norm of the counted weights' gradients, in fp64 on the processor."""
+        gradients = [parameter.grad for parameter in self.counted if parameter.grad is not None]
+        return get_total_norm(gradients).double().cpu() if gradients else torch.zeros((), dtype=torch.float64)
+
+    def clip(self, norm: float | None) -> None:
+        """As ``torch.nn.utils.clip_grad_norm_`` does with the norm of all weights."""
+        if self.most is not None and norm is not None:
+            clip_grads_with_norm_(self.trained, self.most, torch.tensor(norm))
+
+
+def checked_norm(most: float | None) -> float | None:
+    """Raises ``ExecutorError`` unless it is None or a positive, finite number."""
+    if most is not None and not 0 < most < math.inf:
+        raise ExecutorError(f"found max_gradient_norm {most}, expected a positive, finite number", code="gradient_norm")
+    return most
 
 
 class Update:
-    """``counted``: the weights that this rank counts in the norm."""
+    """The decision and the update of one rank."""
 
-    def __init__(
-        self, team: Team, batch: Batch, *, sums: GradientSums, optimizer: Optimizer, counted: list[nn.Parameter]
-    ) -> None:
+    def __init__(self, team: Team, batch: Batch, *, sums: GradientSums, norm: Norm, optimizer: Optimizer) -> None:
         self.outcome: Outcome | None = None
         self._team, self._batch, self._sums = team, batch, sums
-        self._optimizer, self._counted = optimizer, counted
+        self._optimizer, self._norm = optimizer, norm
         self._skipped_in_a_row = 0
 
     def agree(self) -> None:
         """Wait for all sums; then every rank has the same loss, norm and decision."""
         self._sums.finish()
-        gradients = [parameter.grad for parameter in self._counted if parameter.grad is not None]
-        norm = get_total_norm(gradients).double() if gradients else torch.zeros((), dtype=torch.float64)
-        loss, squared = self._everywhere(norm.cpu() ** 2)
+        loss, squared, stop = self._everywhere(self._norm.own_part() ** 2)
         finite = math.isfinite(loss) and math.isfinite(squared)
-        self.outcome = Outcome(loss, math.sqrt(squared) if finite else math.nan, not finite)
+        self.outcome = Outcome(loss, math.sqrt(squared) if finite else math.nan, not finite, stop)
         self._skipped_in_a_row = 0 if finite else self._skipped_in_a_row + 1
         if self._skipped_in_a_row >= MOST_SKIPPED_STEPS:
             message = f"loss or gradient norm not finite in {MOST_SKIPPED_STEPS} steps in a row (loss {loss})"
@@ -74,8 +107,8 @@ class Update:
 
     def agree_on_loss(self) -> None:
         """The same without gradients."""
-        loss, _ = self._everywhere(torch.zeros((), dtype=torch.float64))
-        self.outcome = Outcome(loss, None, False)
+        loss, _, stop = self._everywhere(torch.zeros((), dtype=torch.float64))
+        self.outcome = Outcome(loss, None, False, stop)
 
     def require_finite(self) -> None:
         """Where updates do not wait for a common decision: they have been applied."""
@@ -88,22 +121,23 @@ class Update:
         """This rank's weights, once a step, unless the step is skipped."""
         assert self.outcome is not None, "agree comes first"
         if not self.outcome.skipped:
+            self._norm.clip(self.outcome.gradient_norm)
             self._optimizer.step()
 
-    def _everywhere(self, squared: Tensor) -> tuple[float, float]:
-        """Loss and squared norm, summed over the ranks."""
+    def _everywhere(self, squared: Tensor) -> "_Sums":
+        """Loss and squared norm, summed over the ranks, and whether one of them was asked to stop."""
         losses, own_marks = self._batch.losses, self._batch.marks
         assert own_marks is not None, "the batch comes first"
         loss = torch.stack(losses).double().sum().cpu() if losses else torch.zeros((), dtype=torch.float64)
-        own = torch.tensor(summands(own_marks), dtype=torch.float64)
+        own = torch.tensor([float(stop_asked()), *summands(own_marks)], dtype=torch.float64)
         values = torch.cat((torch.stack((loss, squared)), own)).to(self._team.device)
         try:
-            total, total_squared, *marks = self._team.sum(values).tolist()
+            total, total_squared, stop, *marks = self._team.sum(values).tolist()
             if not are_equal(marks, self._team.num_ranks):
                 raise self._different_batches(own_marks)
         except RuntimeError as error:
             raise ConnectionLostError(None, error) from error
-        return total, total_squared
+        return _Sums(total, total_squared, stop > 0)
 
     def _different_batches(self, marks: BatchMarks) -> ExecutorError:
         """What differs and on which ranks; every rank is here, for they all saw the same sums."""

@@ -1,5 +1,6 @@
 """Long-lived ranks, and runs of the unsplit model to compare with."""
 
+import math
 from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
@@ -30,8 +31,10 @@ class Unsplit(NamedTuple):
 
 
 @cache
-def unsplit_run(model: str, samples: tuple[int, ...], num_steps: int = 5) -> Unsplit:
-    """The same micro-batches, in order, on the whole model."""
+def unsplit_run(
+    model: str, samples: tuple[int, ...], num_steps: int = 5, max_gradient_norm: float = math.inf
+) -> Unsplit:
+    """The same micro-batches, in order, on the whole model; its gradients clipped by torch."""
     module = make_model(model)
     optimizer = adamw(module.parameters())
     losses, norms, gradients = [], [], {}
@@ -45,7 +48,7 @@ def unsplit_run(model: str, samples: tuple[int, ...], num_steps: int = 5) -> Uns
             loss.backward()
             total, begin = total + float(loss.detach()), begin + size
         losses.append(total)
-        norms.append(float(torch.nn.utils.get_total_norm([p.grad for p in module.parameters() if p.grad is not None])))
+        norms.append(float(torch.nn.utils.clip_grad_norm_(module.parameters(), max_gradient_norm)))
         if step == 0:
             gradients = {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
         optimizer.step()

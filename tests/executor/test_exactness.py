@@ -27,15 +27,40 @@ def test_family_trains_as_the_unsplit_model(name: str, model: str, ranks: Ranks,
     check_training(case, model, ranks, unsplit=partial(unsplit, num_steps=2), folder=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("2 ranks interleaved v=2", "gpt2"),
+        ("4 ranks mesh data 2 x 2 stages", "llama"),
+        ("3 ranks as unequal routes 3:1", "gpt2"),
+        ("routes of different meshes", "gpt2"),
+    ],
+)
+def test_clipping_is_that_of_the_whole_model(name: str, model: str, ranks: Ranks, unsplit, tmp_path: Path) -> None:
+    """All norms of these runs exceed 0.2, tied and copied weights count once."""
+    case = (CASES | EXTRA_CASES)[name]
+    check_training(case, model, ranks, unsplit=partial(unsplit, num_steps=3), folder=tmp_path, max_gradient_norm=0.2)
+
+
 def check_training(
-    case: dict[str, Any], model: str, ranks: Ranks, *, unsplit: Callable[..., Any], folder: Path
+    case: dict[str, Any],
+    model: str,
+    ranks: Ranks,
+    *,
+    unsplit: Callable[..., Any],
+    folder: Path,
+    max_gradient_norm: float | None = None,
 ) -> None:
+    if max_gradient_norm is not None:
+        unsplit = partial(unsplit, max_gradient_norm=max_gradient_norm)
     expected = unsplit(model, tuple(samples for _, samples in case["batches"]))
     size = sum(map(len, case["groups"]))
     train = "tests.helpers.executor_cases:train"
     num_steps = len(expected.losses)
-    results = ranks.results(train, size, model=model, case=case, folder=str(folder), num_steps=num_steps)
+    settings = {"model": model, "case": case, "folder": str(folder), "num_steps": num_steps}
+    results = ranks.results(train, size, max_gradient_norm=max_gradient_norm, **settings)
 
+    assert max_gradient_norm is None or min(expected.norms) > max_gradient_norm
     for result in results:  # every rank knows the loss of the whole step
         assert result["losses"] == pytest.approx(expected.losses, rel=1e-6)
         assert result["norms"] == pytest.approx(expected.norms, rel=1e-5)

@@ -55,6 +55,20 @@ def test_a_failing_layer_is_named_on_every_rank(mortal: Ranks) -> None:
         require_report(mortal.answer(rank), "rank 2 failed in 2F2 of call 1: ValueError: sabotage")
 
 
+def test_a_rank_told_to_stop_twice_leaves_at_once_and_is_named(mortal: Ranks) -> None:
+    mortal.send(CASE, 4, {"how": "terminate", "rank": 1})
+    told = mortal.answer(1)
+    assert (told.error, told.code) == ("ExecutorError", "terminated")
+    for rank in (0, 2, 3):
+        require_report(mortal.answer(rank), "rank 1 failed in 1F2 of call 1: ExecutorError: told to stop twice")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_told_to_stop_finishes_the_step_with_the_others(rank: int, ranks: Ranks) -> None:
+    found = ranks.results("tests.helpers.executor_cases:told_to_stop", 2, rank=rank)
+    assert found == [[False, True, True, "terminated"]] * 2
+
+
 def test_a_hanging_rank_is_ended_by_its_deadline(mortal: Ranks) -> None:
     mortal.send(CASE, 4, {"how": "hang", "rank": 3})
     for rank in range(4):

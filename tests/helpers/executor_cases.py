@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterable
 from functools import cache, partial
@@ -20,6 +21,7 @@ from planner.executor import executor as executor_module
 from planner.executor import facts as facts_module
 from planner.executor import preparation
 from planner.executor.executor import Executor
+from planner.executor.stopping import stops_by_signal
 from planner.plan.graph import LayerGraph, Node
 from planner.plan.instruction import Instruction, stream_text
 from planner.plan.mesh import Mesh
@@ -276,11 +278,13 @@ def train(
     num_steps: int = 5,
     device: str = "cpu",
     from_meta: bool = False,
+    max_gradient_norm: float | None = None,
 ) -> dict[str, Any]:
     """Steps of AdamW; gradients of the first step in ``gradients-<rank>``, the weights in ``weights`` at the end."""
     module = make_model(model, "meta" if from_meta else device)
     plan = make_plan(module, graph=known_graph(model), **case)
-    executor = Executor(plan, module, token_loss, token_count, adamw, process_group=group, emulate=True)
+    settings: dict[str, Any] = {"process_group": group, "emulate": True, "max_gradient_norm": max_gradient_norm}
+    executor = Executor(plan, module, token_loss, token_count, adamw, **settings)
     try:
         losses, norms, steps_ns = [], [], []
         for step in range(num_steps):
@@ -345,6 +349,45 @@ class _Saboteur:
             self.action()
 
 
+def told_to_stop(group: Any, *, rank: int) -> list[Any]:
+    """SIGTERM in a forward of ``rank``: that step is done on all ranks and says so, no other is begun."""
+    model = make_line()
+    plan = make_plan(
+        model, **{**LINE, "groups": [[0], [1]], "stages": [(0, 0, 2, 1), (1, 2, 4, 1)], "routes": [[0, 1]]}
+    )
+    batch = (torch.ones(16, 3, 4), torch.zeros(16, 3, 4))
+    with stops_by_signal():
+        executor = Executor(plan, model, squares, Tensor.numel, adamw, process_group=group, emulate=True)
+        found: list[Any] = [executor.step(batch).stop]
+        if executor.rank == rank:
+            model[2 * rank].register_forward_hook(_Saboteur(_terminate, micro_batch=3))
+        before = executor.step(batch)
+        found += [before.stop, executor.evaluate(batch) < before.loss]
+        try:
+            executor.step(batch)
+        except ExecutorError as error:
+            found.append(error.code)
+        executor.close()
+    return found
+
+
+def forgetful(group: Any) -> int:
+    """Two steps of an executor that nobody closes; how many of its threads live on."""
+    model = make_line()
+    plan = make_plan(
+        model, **{**LINE, "groups": [[0], [1]], "stages": [(0, 0, 2, 1), (1, 2, 4, 1)], "routes": [[0, 1]]}
+    )
+    executor = Executor(plan, model, squares, Tensor.numel, adamw, process_group=group, emulate=True)
+    for _ in range(2):
+        executor.step((torch.ones(16, 3, 4), torch.zeros(16, 3, 4)))
+    del executor
+    return sum(thread.name == "planner-guard" for thread in threading.enumerate())
+
+
+def _terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def _kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -378,7 +421,7 @@ def squares(output: Tensor, labels: Tensor) -> Tensor:
 
 
 def sabotaged(group: Any, *, how: str, rank: int, micro_batch: int = 2) -> float:
-    """A good step of ``LINE``, then one in which ``rank`` is killed, raises or hangs in a forward."""
+    """A good step of ``LINE``, then one in which ``rank`` is killed, raises, hangs or is told to stop twice."""
     model = make_line()
     plan = make_plan(model, **LINE)
     if how == "hang":
@@ -391,11 +434,13 @@ def sabotaged(group: Any, *, how: str, rank: int, micro_batch: int = 2) -> float
             _kill()
         return executor.step(batch).loss
     if executor.rank == rank:
-        action = {"kill": _kill, "raise": _raise, "hang": _hang}[how]
-        model[rank].register_forward_hook(_Saboteur(action, micro_batch=micro_batch))
+        action = {"kill": _kill, "raise": _raise, "hang": _hang, "terminate": _terminate}[how]
+        for _ in range(1 + (how == "terminate")):
+            model[rank].register_forward_hook(_Saboteur(action, micro_batch=micro_batch))
     elif how == "hang":
         executor_module._LEAST_LIMIT_SECONDS = 60.0
-    return executor.step(batch).loss
+    with stops_by_signal():
+        return executor.step(batch).loss
 
 
 def refused_then_right(group: Any) -> float:

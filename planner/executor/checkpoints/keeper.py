@@ -45,10 +45,12 @@ class Keeper:
                 raise
             _log.warning("%s: starting at step 0", error.message)
 
-    def save_when_due(self, save: Callable[..., Path]) -> None:
-        """What ``planner run --save-every`` wants after a step."""
+    def save_when_due(self, save: Callable[..., Path], *, is_last: bool) -> None:
+        """What ``planner run --save-every`` wants after a step, and after the last one of a run that is told to stop."""
         wish = self._wish
-        if wish is not None and wish.save_every is not None and self.progress.steps % wish.save_every == 0:
+        if wish is None or wish.save_every is None:
+            return
+        if is_last or self.progress.steps % wish.save_every == 0:
             _log.info("saved %s", save(wish.folder, keep=wish.keep))
 
     def load(self, root: Path) -> Path:
