@@ -46,7 +46,7 @@ class Keeper:
             _log.warning("%s: starting at step 0", error.message)
 
     def save_when_due(self, save: Callable[..., Path], *, is_last: bool) -> None:
-        """What ``planner run --save-every`` wants after a step, and after the last one of a run that is told to stop."""
+        """What ``planner run --save-every`` wants after a step; ``is_last``: the run was told to stop."""
         wish = self._wish
         if wish is None or wish.save_every is None:
             return
