@@ -24,6 +24,7 @@ from planner.executor.checkpoints.keeper import make_keeper
 from planner.executor.checkpoints.load import HALF_LOADED
 from planner.executor.checkpoints.rank_state import Progress
 from planner.executor.current import emulation_asked
+from planner.executor.ending import Ending
 from planner.executor.evaluation import without_dropout
 from planner.executor.facts import Wish
 from planner.executor.guard import Guard
@@ -33,7 +34,6 @@ from planner.executor.measure import Measurement
 from planner.executor.messages import ConnectionLostError
 from planner.executor.preparation import agree, prepare
 from planner.executor.program import Program
-from planner.executor.ending import Ending
 from planner.executor.results import StepResult
 from planner.executor.saving import save_tensors
 from planner.executor.support import refuse_stale, refuse_unsupported

@@ -57,9 +57,8 @@ class Recorder:
         if self._team.group is None or self._team.num_ranks == 1:
             return Measurement(self._plan, own.unsqueeze(0), None)
         gathered = own.new_empty((self._team.num_ranks, own.numel()))
-        parts = list(gathered.unbind())
-        work = dist.all_gather(parts, own, group=self._team.group, async_op=True)
-        hold(own, gathered, parts)
+        work = dist.all_gather(list(gathered.unbind()), own, group=self._team.group, async_op=True)
+        hold(work)
         self._last = Measurement(self._plan, gathered, work)
         return self._last
 

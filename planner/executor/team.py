@@ -86,8 +86,7 @@ class Team:
     def sum(self, values: Tensor) -> Tensor:
         """``values`` summed over all ranks, in place."""
         if self.group is not None and self.num_ranks > 1:
-            dist.all_reduce(values, group=self.group)
-            hold(values)
+            _finish(dist.all_reduce(values, group=self.group, async_op=True))
         return values
 
     def gather(self, values: Tensor) -> Tensor:
@@ -95,10 +94,13 @@ class Team:
         found = values.new_empty((self.num_ranks, *values.shape))
         if self.group is None or self.num_ranks == 1:
             return found.copy_(values)
-        parts = list(found.unbind())
-        dist.all_gather(parts, values, group=self.group)
-        hold(values, found, parts)
+        _finish(dist.all_gather(list(found.unbind()), values, group=self.group, async_op=True))
         return found
+
+
+def _finish(work: dist.Work) -> None:
+    work.wait()
+    hold(work)
 
 
 def make_team(plan: Plan, process_group: dist.ProcessGroup | None, *, model: nn.Module) -> Team:
