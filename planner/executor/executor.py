@@ -268,7 +268,7 @@ class Executor:
         """Of a broken transfer: the other rank, and the instruction whose data this rank waited for."""
         message = error.message
         if message is None:
-            return _OtherEnd(None, None)
+            return _OtherEnd(error.suspect, None)
         if message.sender == self._team.rank:
             return _OtherEnd(message.receiver, None)
         writer = self._ready.writers[message.tag]

@@ -149,7 +149,8 @@ class Guard:
         except RuntimeError as error:
             _log.warning("the store is gone: %s", error)
             return None
-        return next((rank for rank in sorted(after) if before.get(rank) == after[rank]), None)
+        others = (rank for rank in range(self._team.num_ranks) if rank != self._team.rank)
+        return next((rank for rank in others if before.get(rank) == after.get(rank)), None)  # also without any note
 
     def _standing(self, rank: int) -> str | None:
         try:

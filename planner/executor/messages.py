@@ -25,11 +25,11 @@ _MOST_UNFINISHED_SENDS = 8
 
 
 class ConnectionLostError(Exception):
-    """A transfer failed below us; ``message`` is None for a sum over several ranks."""
+    """A transfer failed below us; ``message`` is None outside a list, ``suspect`` is the other rank if there is one."""
 
-    def __init__(self, message: Message | None, cause: RuntimeError) -> None:
+    def __init__(self, message: Message | None, cause: RuntimeError, *, suspect: int | None = None) -> None:
         super().__init__(str(cause))
-        self.message = message
+        self.message, self.suspect = message, suspect
 
 
 class Parcel(NamedTuple):

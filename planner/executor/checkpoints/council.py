@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from planner.errors import CheckpointError, Fault, PlannerError
 from planner.executor.messages import ConnectionLostError
@@ -65,49 +64,38 @@ class Council:
         return [_answer(text) for text in said]
 
     def _collect(self, text: str) -> list[str]:
-        if self._team.num_ranks == 1:
-            return [text]
-        data = text.encode()
-        try:
-            if self._team.rank != 0:
-                self._send_size(len(data))
-                dist.send(self._tensor(data), self._team.global_ranks[0], group=self._team.group)
-                return []
-            return [text, *(self._receive(rank) for rank in range(1, self._team.num_ranks))]
-        except RuntimeError as error:
-            raise ConnectionLostError(None, error) from error
-
-    def _send_size(self, size: int) -> None:
-        dist.send(torch.tensor([size], device=self._team.device), self._team.global_ranks[0], group=self._team.group)
-
-    def _receive(self, rank: int) -> str:
-        source = self._team.global_ranks[rank]
-        size = torch.zeros(1, dtype=torch.int64, device=self._team.device)
-        dist.recv(size, source, group=self._team.group)
-        data = torch.empty(int(size.item()), dtype=torch.uint8, device=self._team.device)
-        dist.recv(data, source, group=self._team.group)
-        return _text(data)
+        """On rank 0 what all ranks say, elsewhere nothing."""
+        if self._team.rank != 0:
+            self._send(text, 0)
+            return []
+        return [text, *(self._receive(rank) for rank in range(1, self._team.num_ranks))]
 
     def _announce(self, text: str) -> str:
-        """What rank 0 says, on every rank."""
-        if self._team.num_ranks == 1:
-            return text
-        source, group = self._team.global_ranks[0], self._team.group
-        size = torch.tensor([len(text.encode())], device=self._team.device)
+        """What rank 0 says, on every rank. One by one: whoever loses its connection knows to whom."""
+        if self._team.rank != 0:
+            return self._receive(0)
+        for rank in range(1, self._team.num_ranks):
+            self._send(text, rank)
+        return text
+
+    def _send(self, text: str, rank: int) -> None:
+        data = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).to(self._team.device)
+        size = torch.tensor([len(data)], device=self._team.device)
         try:
-            dist.broadcast(size, source, group=group)
-            data = self._tensor(text.encode() if self._team.rank == 0 else bytes(int(size.item())))
-            dist.broadcast(data, source, group=group)
+            for tensor in (size, data):
+                dist.send(tensor, self._team.global_ranks[rank], group=self._team.group)
         except RuntimeError as error:
-            raise ConnectionLostError(None, error) from error
-        return _text(data)
+            raise ConnectionLostError(None, error, suspect=rank) from error
 
-    def _tensor(self, data: bytes) -> Tensor:
-        return torch.frombuffer(bytearray(data), dtype=torch.uint8).to(self._team.device)
-
-
-def _text(data: Tensor) -> str:
-    return data.cpu().numpy().tobytes().decode()
+    def _receive(self, rank: int) -> str:
+        size = torch.zeros(1, dtype=torch.int64, device=self._team.device)
+        try:
+            dist.recv(size, self._team.global_ranks[rank], group=self._team.group)
+            data = torch.empty(int(size.item()), dtype=torch.uint8, device=self._team.device)
+            dist.recv(data, self._team.global_ranks[rank], group=self._team.group)
+        except RuntimeError as error:
+            raise ConnectionLostError(None, error, suspect=rank) from error
+        return data.cpu().numpy().tobytes().decode()
 
 
 def _attempt(work: Callable[[], str]) -> str:
