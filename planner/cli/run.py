@@ -81,6 +81,8 @@ def _run(
 ) -> None:
     from planner.executor.launch import RunWish, run_script
 
+    if checkpoints is not None:
+        _show_checkpoints()
     try:
         run_script(plan_file, script, arguments, wish=RunWish(digest, emulate, checkpoints))
     except PlannerError:
@@ -88,3 +90,11 @@ def _run(
     except Exception as error:
         logging.getLogger(__name__).exception("%s failed", script)
         raise ExecutorError(f"{script}: {type(error).__name__}: {error}", code="script_failed") from error
+
+
+def _show_checkpoints() -> None:
+    """What is saved and loaded, on rank 0's stderr; scripts set up the logging of their own."""
+    log = logging.getLogger("planner.executor.checkpoints")
+    log.setLevel(logging.INFO)
+    log.addHandler(logging.StreamHandler())
+    log.propagate = False

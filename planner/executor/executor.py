@@ -104,7 +104,7 @@ class Executor:
         self._stopped = False
         if live is None:  # plans in turn are one run
             self._keeper = make_keeper(plan, self._team, self._ready)
-            self._keeper.resume_where_asked(self.load)
+            self._keeper.begin_as_asked(self.load)
 
     @property
     def progress(self) -> Progress:

@@ -9,7 +9,7 @@ import pytest
 
 from planner.plan.plan import Plan
 from planner.problem.canonical import document_bytes
-from tests.helpers.command import two_stage_plan
+from tests.helpers.command import planner, two_stage_plan
 
 PLANNER = Path(sys.executable).with_name("planner")
 TORCHRUN = Path(sys.executable).with_name("torchrun")
@@ -79,3 +79,18 @@ def test_a_missing_script_is_named(tmp_path: Path) -> None:
     done = run(tmp_path, one_rank_plan(), "", str(PLANNER), "run", "--plan", "plan.json", "other.py")
     assert done.returncode == 2
     assert "error[file_missing]: other.py does not exist" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--resume"], "need --checkpoint DIR"),
+        (["--save-every", "2"], "need --checkpoint DIR"),
+        (["--checkpoint", "saved"], "needs --save-every N, --resume or both"),
+        (["--checkpoint", "saved", "--save-every", "0"], "--save-every"),
+    ],
+)
+def test_options_of_checkpoints_belong_together(options: list[str], said: str) -> None:
+    done = planner("run", "--plan", "absent.json", *options, "script.py")
+    assert done.code == 2
+    assert said in done.err

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -25,22 +26,24 @@ BIN = Path(sys.executable).parent
 STEPS = 3
 
 
-def two_rank_plan() -> Plan:
+def make_plan(num_ranks: int) -> Plan:
+    """One or two stages."""
     from examples.llama import build_model
 
     cut = cut_model(build_model())
+    cuts = [0, 5, len(cut.layers)] if num_ranks == 2 else [0, len(cut.layers)]
     return build_plan(
         PlanParts(
             problem=digest_of("example"),
             precision="fp32",
             graph=LayerGraph(model=cut.fingerprint, num_layers=len(cut.layers)),
-            nodes=(Node(node_group="local", device_kind=cpu_kind(), num_ranks=2),),
-            groups=((0,), (1,)),
-            stages=(
-                Stage(group=0, first_layer=0, end_layer=5),
-                Stage(group=1, first_layer=5, end_layer=len(cut.layers)),
+            nodes=(Node(node_group="local", device_kind=cpu_kind(), num_ranks=num_ranks),),
+            groups=tuple((rank,) for rank in range(num_ranks)),
+            stages=tuple(
+                Stage(group=number, first_layer=first, end_layer=end)
+                for number, (first, end) in enumerate(pairwise(cuts))
             ),
-            routes=((0, 1),),
+            routes=(tuple(range(num_ranks)),),
             micro_batches=(MicroBatch(route=0, samples=2, cuts=(0, TOKENS)),) * (SAMPLES // 2),
         ),
         "1f1b",
@@ -56,11 +59,11 @@ def run(folder: Path, *command: str | Path) -> None:
 
 
 def test_two_ranks_train_like_one_process(tmp_path: Path) -> None:
-    plan = two_rank_plan()
+    plan = make_plan(2)
     (tmp_path / "plan.json").write_bytes(document_bytes(plan))
     start = [BIN / "torchrun", "--standalone", "--nproc-per-node=2", "--no-python", BIN / "planner", "run"]
     script = [ROOT / "examples" / "train_llama.py", "--steps", str(STEPS), "--output", "run.json"]
-    run(tmp_path, *start, "--plan", "plan.json", *script)
+    run(tmp_path, *start, "--plan", "plan.json", "--checkpoint", "saved", "--save-every", "2", *script)
     options = ["--steps", str(STEPS), "--micro-batches", ",".join(["2"] * (SAMPLES // 2)), "--output", "losses.json"]
     run(tmp_path, sys.executable, "-m", "examples.plain_loop", *options)
     record = read_document((tmp_path / "run.json").read_bytes(), RunRecord)
@@ -68,6 +71,16 @@ def test_two_ranks_train_like_one_process(tmp_path: Path) -> None:
     assert record.plan == plan.digest
     assert [step.loss for step in record.steps] == pytest.approx(alone, rel=1e-6, abs=0)
     assert alone[-1] < alone[0]
+    require_same_end_under_one_rank(tmp_path, alone)
+
+
+def require_same_end_under_one_rank(folder: Path, alone: list[float]) -> None:
+    """The checkpoint of step 2 goes on with step 3, without torchrun."""
+    (folder / "one.json").write_bytes(document_bytes(make_plan(1)))
+    script = [ROOT / "examples" / "train_llama.py", "--steps", str(STEPS), "--output", "resumed.json"]
+    run(folder, BIN / "planner", "run", "--plan", "one.json", "--checkpoint", "saved", "--resume", *script)
+    record = read_document((folder / "resumed.json").read_bytes(), RunRecord)
+    assert [step.loss for step in record.steps] == pytest.approx(alone[2:], rel=1e-6, abs=0)
 
 
 def test_a_different_loss_is_noticed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.errors import ExecutorError, HandshakeError, PlanError
-from planner.executor.current import current_plan
-from planner.executor.launch import launch_settings, run_script
+from planner.errors import CheckpointError, ExecutorError, HandshakeError, PlanError
+from planner.executor.current import CheckpointWish, current_plan
+from planner.executor.launch import RunWish, launch_settings, run_script
 from planner.executor.loading import load_plan
 from planner.plan.plan import Plan
 from planner.problem.canonical import document_bytes
@@ -125,3 +125,45 @@ def test_the_environment_of_torchrun_is_read() -> None:
     found = launch_settings({"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4"})
     assert (found.rank, found.local_rank, found.world_size, found.under_torchrun) == (3, 1, 4, True)
     assert not launch_settings({}).under_torchrun
+
+
+TRAINING = """
+import sys
+from pathlib import Path
+import torch
+from planner.executor.current import current_plan
+from planner.executor.executor import Executor
+from tests.helpers.checkpoint_cases import batch
+from tests.helpers.executor_cases import adamw, make_line, squares
+
+executor = Executor(current_plan(), make_line(), squares, torch.Tensor.numel, adamw, emulate=True)
+with Path(sys.argv[1]).open("a") as losses:
+    for step in range(executor.progress.steps, int(sys.argv[2])):
+        losses.write(f"{step} {executor.step(batch(step)).loss!r}\\n")
+"""
+
+
+def test_a_script_that_knows_nothing_of_checkpoints_goes_on_from_the_last_one(tmp_path: Path) -> None:
+    """Saved after steps 2 and 4, ended after 5: the next start does 4 again, with the same loss."""
+    script, losses = tmp_path / "train.py", tmp_path / "losses"
+    script.write_text(TRAINING)
+    plan = write(line_plan(1), tmp_path / "plan.json")
+    wish = RunWish(checkpoints=CheckpointWish(tmp_path / "saved", save_every=2, keep=1, resume=True))
+    run_script(plan, script, [str(losses), "5"], wish=wish)
+    run_script(plan, script, [str(losses), "7"], wish=wish)
+    steps = [line.split() for line in losses.read_text().splitlines()]
+    assert [step for step, _ in steps] == ["0", "1", "2", "3", "4", "4", "5", "6"]
+    assert steps[4] == steps[5]
+    assert [path.name for path in (tmp_path / "saved").glob("step-*")] == ["step-00000006"]
+
+
+def test_a_folder_with_checkpoints_is_refused_before_the_first_step_unless_it_is_resumed(tmp_path: Path) -> None:
+    script, losses = tmp_path / "train.py", tmp_path / "losses"
+    script.write_text(TRAINING)
+    plan = write(line_plan(1), tmp_path / "plan.json")
+    wish = RunWish(checkpoints=CheckpointWish(tmp_path / "saved", save_every=1))
+    run_script(plan, script, [str(losses), "1"], wish=wish)
+    with pytest.raises(CheckpointError, match=r"step-00000001, which this run .* \(--resume\)") as caught:
+        run_script(plan, script, [str(losses), "1"], wish=wish)
+    assert caught.value.code == "checkpoint_of_another_run"
+    assert losses.read_text().count("\n") == 1

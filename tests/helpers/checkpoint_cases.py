@@ -1,13 +1,18 @@
 """Runs that save and load: shapes of plans for one small model, and the cases that ranks are asked for."""
 
+import errno
 import hashlib
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
 
+from planner.errors import CheckpointError
+from planner.executor.checkpoints import folder as folder_module
 from planner.executor.executor import Executor
 from planner.plan.plan import Plan
 from tests.helpers.executor_cases import (
@@ -110,3 +115,58 @@ def batch(step: int) -> tuple[Tensor, Tensor]:
     """For ``line_executor``."""
     generator = torch.Generator().manual_seed(step)
     return torch.randn(4, 3, 4, generator=generator), torch.randn(4, 3, 4, generator=generator)
+
+
+def contested(group: Any, *, folder: str, how: str) -> list[str]:
+    """What each of two ranks hears of a save that one of them cannot do, and what is complete after another try."""
+    executor = make_executor(group, "2x1")
+    executor.step(make_batch(0))
+    directory = Path(folder) / "run"
+    executor.save(directory)
+    heard = [_refusal(executor, directory, how)]
+    executor.step(make_batch(1))
+    executor.save(directory)
+    executor.close()
+    return [*heard, *(path.name for path in sorted(directory.iterdir()) if path.name != ".lock")]
+
+
+def _refusal(executor: Executor, directory: Path, how: str) -> str:
+    with ExitStack() as stack:
+        if executor.rank == 1 and how == "disk full":
+            stack.enter_context(
+                patch("os.fsync", side_effect=OSError(errno.ENOSPC, "No space left on device", "a shard"))
+            )
+        elif executor.rank == 1 and how == "another folder":
+            stack.enter_context(patch.object(folder_module, "_SEEN_WITHIN_SECONDS", 0.1))
+            directory = directory.with_name("elsewhere")
+        elif how == "learning rates":
+            executor.optimizer.param_groups[0]["lr"] = 0.1 + executor.rank
+        elif how == "publishing" and executor.rank == 0:
+            stack.enter_context(
+                patch("os.rename", side_effect=OSError(errno.EROFS, "Read-only file system", "a folder"))
+            )
+        try:
+            executor.save(directory)
+        except CheckpointError as error:
+            executor.optimizer.param_groups[0]["lr"] = 1e-3
+            return f"{error.code}: {error.message}"
+    return "saved"
+
+
+def load_damaged(group: Any, *, folder: str) -> str:
+    """The code that this rank hears of a checkpoint whose shard of rank 1 was changed."""
+    executor = make_executor(group, "2x1")
+    before = state_hashes(executor)
+    path = executor.save(folder)
+    if executor.rank == 1:
+        shard = path / "rank-00001.safetensors"
+        shard.write_bytes(shard.read_bytes()[:-1] + b"?")
+    torch.distributed.barrier(group)
+    try:
+        executor.load(folder)
+    except CheckpointError as error:
+        assert state_hashes(executor) == before
+        executor.step(make_batch(0))
+        executor.close()
+        return error.code
+    return "loaded"

@@ -24,7 +24,18 @@ from planner.executor.checkpoints.manifest import Manifest, read_manifest
 from planner.executor.saving import sync_folder
 from planner.problem.contract import Digest
 
-__all__ = ["MANIFEST", "NO_CHECKPOINT", "Complete", "complete", "drafted", "newest", "open_manifest", "publish", "see"]
+__all__ = [
+    "MANIFEST",
+    "NO_CHECKPOINT",
+    "Complete",
+    "complete",
+    "drafted",
+    "newest",
+    "open_manifest",
+    "publish",
+    "require_own",
+    "see",
+]
 
 MANIFEST = "manifest.json"
 NO_CHECKPOINT = "no_checkpoint"  # code of the error where a folder has none
@@ -104,7 +115,7 @@ def drafted(root: Path, *, known: frozenset[Digest]) -> Iterator[Path]:
     """
     root.mkdir(parents=True, exist_ok=True)
     with _locked(root):
-        _require_own(root, known)
+        require_own(root, known)
         for left in root.glob(f"{_DRAFT}*"):
             _remove(left)
         draft = root / f"{_DRAFT}{secrets.token_hex(6)}"
@@ -133,14 +144,16 @@ def _locked(root: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _require_own(root: Path, known: frozenset[Digest]) -> None:
-    found = complete(root)
+def require_own(root: Path, known: frozenset[Digest]) -> None:
+    """Raises ``CheckpointError`` where the newest checkpoint in ``root`` is of another run."""
+    found = complete(root) if root.exists() else []
     if not found:
         return
     path = found[-1].path
     if open_manifest(path).digest not in known:
         raise CheckpointError(
-            f"found {path}, which this run neither wrote nor continued from: load it, or save into another folder",
+            f"found {path}, which this run neither wrote nor continued from: "
+            "load it (--resume), or save into another folder",
             code="checkpoint_of_another_run",
             pointer=str(path),
         )

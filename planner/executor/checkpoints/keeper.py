@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from planner.errors import CheckpointError
-from planner.executor.checkpoints.folder import NO_CHECKPOINT
+from planner.executor.checkpoints.folder import NO_CHECKPOINT, require_own
 from planner.executor.checkpoints.load import fill, find_checkpoint
 from planner.executor.checkpoints.rank_state import Progress, RankState
 from planner.executor.checkpoints.save import save_checkpoint
@@ -34,16 +34,22 @@ class Keeper:
         self._known |= {saved.digest}
         return saved.path
 
-    def resume_where_asked(self, load: Callable[[Path], Path]) -> None:
-        """What ``planner run --resume`` wants; a folder without a checkpoint is a run's beginning."""
-        if self._wish is None or not self._wish.resume:
+    def begin_as_asked(self, load: Callable[[Path], Path]) -> None:
+        """What ``planner run --resume`` wants; a folder without a checkpoint is a run's beginning.
+
+        Without it the folder must have none: refused before the first step, not at the first save.
+        """
+        if self._wish is None:
+            return
+        if not self._wish.resume:
+            require_own(self._wish.folder, self._known)
             return
         try:
-            _log.info("going on from %s", load(self._wish.folder))
+            self._say(logging.INFO, f"going on from {load(self._wish.folder)}, {self.progress.steps} steps done")
         except CheckpointError as error:
             if error.code != NO_CHECKPOINT:
                 raise
-            _log.warning("%s: starting at step 0", error.message)
+            self._say(logging.WARNING, f"{error.message}: starting at step 0")
 
     def save_when_due(self, save: Callable[..., Path], *, is_last: bool) -> None:
         """What ``planner run --save-every`` wants after a step; ``is_last``: the run was told to stop."""
@@ -51,7 +57,7 @@ class Keeper:
         if wish is None or wish.save_every is None:
             return
         if is_last or self.progress.steps % wish.save_every == 0:
-            _log.info("saved %s", save(wish.folder, keep=wish.keep))
+            self._say(logging.INFO, f"saved {save(wish.folder, keep=wish.keep)}")
 
     def load(self, root: Path) -> Path:
         """Every rank calls it between two steps. Raises ``CheckpointError`` on all ranks."""
@@ -59,6 +65,10 @@ class Keeper:
         self.progress = fill(found, self._state)
         self._known = frozenset({found.manifest.digest})
         return found.path
+
+    def _say(self, level: int, text: str) -> None:
+        if self._state.team.rank == 0:
+            _log.log(level, "%s", text)
 
 
 def make_keeper(plan: Plan, team: Team, ready: Ready) -> Keeper:
