@@ -111,8 +111,9 @@ class Guard:
             return None
 
     def _record(self) -> Failure | None:
+        """Of this call; the others may be one call ahead or behind."""
         assert self._store is not None
-        for call, only_final in ((self._call, False), (self._call - 1, True)):
+        for call, only_final in ((self._call, False), (self._call + 1, True), (self._call - 1, True)):
             if call >= 0 and self._store.check([_abort_key(call)]):
                 failure = Failure(*json.loads(self._store.get(_abort_key(call))))
                 if failure.final or not only_final:

@@ -102,6 +102,9 @@ class Job:
         """Wait for the rank to end by itself."""
         status = self.nursery.ask({"wait": self.pids[rank], "seconds": seconds})
         path = self.folder / f"rank-{rank}"
+        if status is None:
+            os.kill(self.pids[rank], signal.SIGUSR1)  # where does it stand
+            time.sleep(1.0)
         log = path.with_suffix(".log").read_text()
         assert status is not None, f"rank {rank} still runs after {seconds} s: {log}"
         answer = path.with_suffix(".json")

@@ -1,5 +1,6 @@
 """The process that ``tests.helpers.nursery`` forks ranks from: one JSON request a line, one JSON answer a line."""
 
+import faulthandler
 import importlib
 import json
 import os
@@ -67,6 +68,7 @@ def _be_rank(request: dict[str, Any]) -> None:
     log = os.open(_files.with_suffix(".log"), os.O_WRONLY | os.O_CREAT)
     for stream in (1, 2):
         os.dup2(log, stream)
+    faulthandler.register(signal.SIGUSR1, sys.stderr, all_threads=True)
     try:
         answer = {"result": _run(request)}
     except PlannerError as error:
