@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from planner.explain.revalidate import SMALLEST_GAIN, STEPS_LEFT
-from planner.plan.answer import Limit, Reason
+from planner.plan.answer import Limit, Reason, Relaxation
 from planner.plan.plan import Plan, Prediction
 from planner.problem.cluster import Cluster
 from planner.problem.contract import Bytes, Contract, Count, Digest, FiniteFloat, Index, Name, Nanoseconds
@@ -49,6 +49,7 @@ class StoredAnswer(Contract):
     limit: Limit
     plan: Digest | None
     reasons: tuple[Reason, ...]
+    relaxations: tuple[Relaxation, ...] = ()
     warnings: tuple[Reason, ...]
 
 
@@ -60,6 +61,7 @@ class AnswerView(Contract):
     plan: str | None  # link
     plan_document: Plan | None
     reasons: tuple[Reason, ...]
+    relaxations: tuple[Relaxation, ...] = ()
     warnings: tuple[Reason, ...]
 
 
@@ -89,6 +91,7 @@ class SearchView(Contract):
     limit: Limit | None = None
     plan: str | None = None  # link
     reasons: tuple[Reason, ...] = ()
+    relaxations: tuple[Relaxation, ...] = ()
     warnings: tuple[Reason, ...] = ()
     error: SearchError | None = None
 

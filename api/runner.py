@@ -215,6 +215,7 @@ def _finished(request: Request, answer: Answer, store: Store) -> Finished:
         limit=answer.limit,
         plan=answer.plan.digest if answer.plan else None,
         reasons=answer.reasons,
+        relaxations=answer.relaxations,
         warnings=(*request_warnings(profiles, cluster), *answer.warnings),
     )
     plan = Document("plan", answer.plan.digest, document_bytes(answer.plan)) if answer.plan else None

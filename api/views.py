@@ -34,6 +34,7 @@ def answer_bytes(answer_id: str, store: Store) -> AnswerBytes:
         plan=link,
         plan_document=None,
         reasons=answer.reasons,
+        relaxations=answer.relaxations,
         warnings=answer.warnings,
     )
     plan = b"null" if answer.plan is None else stored_bytes("plan", answer.plan, store=store)
@@ -61,6 +62,7 @@ def search_view(search: Search, store: Store) -> SearchView:
         limit=answer.limit if answer else None,
         plan=plan_link(answer.plan) if answer else None,
         reasons=answer.reasons if answer else (),
+        relaxations=answer.relaxations if answer else (),
         warnings=answer.warnings if answer else (),
         error=SearchError(code=search.failure.code, message=search.failure.message) if search.failure else None,
     )

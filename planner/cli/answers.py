@@ -18,6 +18,8 @@ def report_answer(answer: Answer, *, json_output: bool, plan_on_stdout: bool) ->
     if json_output and (answer.plan is None or not plan_on_stdout):
         emit_json(_as_json(answer))
     if answer.plan is None:
+        for way in answer.relaxations:
+            say(f"way out at {way.pointer}: {way.message}")
         raise InfeasibleError(tuple(_fault(reason) for reason in answer.reasons) or _NO_REASON)
     if plan_on_stdout:
         say(_line(answer, answer.plan))
@@ -45,6 +47,7 @@ def _line(answer: Answer, plan: Plan) -> str:
 def _as_json(answer: Answer) -> dict[str, object]:
     reasons = [reason.model_dump(mode="json") for reason in answer.reasons]
     found: dict[str, object] = {"status": answer.status, "limit": answer.limit, "reasons": reasons}
+    found["relaxations"] = [way.model_dump(mode="json") for way in answer.relaxations]
     found["warnings"] = [warning.model_dump(mode="json") for warning in answer.warnings]
     if answer.plan is None:
         return found

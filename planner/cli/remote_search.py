@@ -13,7 +13,7 @@ from planner.cli.live import LiveLine
 from planner.cli.local_search import Found, stop_on_interrupt
 from planner.cli.server import Reply, Server
 from planner.errors import DocumentError, ServerError, SolverError
-from planner.plan.answer import Answer, Progress, Reason
+from planner.plan.answer import Answer, Progress, Reason, Relaxation
 from planner.plan.plan import Plan
 from planner.problem.canonical import canonical_bytes, document_bytes
 from planner.problem.contract import Contract
@@ -98,6 +98,7 @@ def _answer(found: Mapping[str, object], server: Server) -> Answer:
                 "limit": found.get("limit"),
                 "plan": _plan(link, server) if isinstance(link, str) else None,
                 "reasons": _reasons(found.get("reasons")),
+                "relaxations": _relaxations(found.get("relaxations")),
                 "warnings": _reasons(found.get("warnings")),
             }
         )
@@ -113,6 +114,15 @@ def _plan(link: str, server: Server) -> Plan:
 
 
 def _reasons(listed: object) -> tuple[Reason, ...]:
-    known = Reason.model_fields.keys()
+    return tuple(Reason.model_validate(entry) for entry in _known(listed, Reason))
+
+
+def _relaxations(listed: object) -> tuple[Relaxation, ...]:
+    return tuple(Relaxation.model_validate(entry) for entry in _known(listed, Relaxation))
+
+
+def _known(listed: object, contract: type[Contract]) -> list[dict[str, object]]:
+    """The fields of each entry that this version knows."""
+    known = contract.model_fields.keys()
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    return tuple(Reason.model_validate({name: entry[name] for name in known & entry.keys()}) for entry in entries)
+    return [{name: entry[name] for name in known & entry.keys()} for entry in entries]

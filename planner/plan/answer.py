@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from planner.plan.plan import Plan
 from planner.problem.contract import Bytes, Contract, Index, Many, Name, Nanoseconds, fault
 
-__all__ = ["Answer", "ChildEvent", "Failure", "Limit", "Progress", "Reason"]
+__all__ = ["Answer", "ChildEvent", "Failure", "Limit", "Progress", "Reason", "Relaxation"]
 
 Limit = Literal["optimal", "deterministic", "wall", "killed"]
 _Message = Annotated[str, Field(max_length=1024)]
@@ -26,6 +26,16 @@ class Reason(Contract):
     device_kind: Name | None = None
     need_bytes: Bytes | None = None
     have_bytes: Bytes | None = None
+
+
+class Relaxation(Contract):
+    """One change of the problem or of the constraints that was tried and gives a plan."""
+
+    code: Literal["constraint", "memory", "nodes"]
+    message: _Message
+    pointer: Annotated[str, Field(max_length=256)]  # what changes, in the request
+    device_kind: Name | None = None
+    more_bytes: Bytes | None = None  # on every device
 
 
 class Progress(Contract):
@@ -45,6 +55,7 @@ class Answer(Contract):
     limit: Limit  # what ended the search; only optimal and deterministic may be called reproducible
     plan: Plan | None = None
     reasons: Many[Reason] = ()
+    relaxations: Many[Relaxation] = ()  # of an infeasible problem; the first is the one to try first
     warnings: Many[Reason] = ()
 
     @model_validator(mode="after")

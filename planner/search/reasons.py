@@ -122,7 +122,8 @@ def _memory_reason(costs: ProblemCosts, shortfall: _Shortfall) -> Reason:
     if stage.end_layer - stage.first_layer > 1:
         held = f"layers {stage.first_layer} to {stage.end_layer - 1} ({name!r} to {layers[stage.end_layer - 1].id!r})"
     text = (
-        f"nothing fits: at the least {held} on {device_class.device_kind!r} need {bytes_text(need)}, "
+        f"nothing fits: with one stage a group at the least {held} on {device_class.device_kind!r} "
+        f"need {bytes_text(need)}, "
         f"it has {bytes_text(device_class.usable_bytes)}: {shortfall.missing_bytes} bytes short "
         f"(data degree {space.degrees.data}, micro-batch size {space.degrees.micro_batch_size}, "
         f"{stage.in_flight} in flight)"

@@ -34,6 +34,7 @@ from planner.search.enumeration import (
     start_batch,
 )
 from planner.search.reasons import reasons, warnings
+from planner.search.relaxation import relaxations
 from planner.search.reorder import Reordering
 from planner.search.seeds import seed
 from planner.search.space import Space, make_space
@@ -120,7 +121,26 @@ class _Search:
         if limit == "wall":
             raise SolverError("no plan was found before the search was ended", code="no_plan_in_time")
         why = reasons(self._costs, found, self._constraints)
-        return Answer(status="infeasible", limit=limit, reasons=why, warnings=self._warnings(found))
+        ways = relaxations(self._costs.problem, self._options, why, self._has_plan)
+        found_warnings = self._warnings(found)
+        return Answer(status="infeasible", limit=limit, reasons=why, relaxations=ways, warnings=found_warnings)
+
+    def first_plan(self) -> Entry | None:
+        """Some plan, unwritten; the listener stops the search when it has heard of one."""
+        self._until_stopped(self._search_named)
+        return self._contest.best
+
+    def _has_plan(self, problem: Problem, options: SearchOptions) -> bool:
+        """Whether a relaxed problem has a plan: a search up to its first one, in what is left of the time."""
+        end_s, found = self._deadline_s(_WALL_SHARE), list[Plan]()
+
+        def enough() -> bool:
+            return bool(found) or time.monotonic() > end_s or self._listener.stop()
+
+        if enough():
+            return False
+        check_options(problem, options)
+        return _Search(problem, options, Listener(on_incumbent=found.append, stop=enough)).first_plan() is not None
 
     def _search_named(self) -> bool:
         """Whether no plan with a named order is shorter."""

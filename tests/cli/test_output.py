@@ -1,10 +1,13 @@
+import json
 import os
 from pathlib import Path
 
 import pytest
 
+from planner.cli.answers import report_answer
 from planner.cli.output import Destination, check_destination, write_file
-from planner.errors import OutputError
+from planner.errors import InfeasibleError, OutputError
+from planner.plan.answer import Answer, Reason, Relaxation
 
 
 def code_of(path: Path, *, overwrite: bool = False) -> str:
@@ -99,3 +102,18 @@ def test_a_full_disk_keeps_the_old_file_and_leaves_no_part(
         write_file(tmp_path / "plan.json", b"new", overwrite=True)
     assert (tmp_path / "plan.json").read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["plan.json"]
+
+
+def test_the_ways_out_of_an_infeasible_problem_are_said(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    answer = Answer(
+        status="infeasible",
+        limit="optimal",
+        reasons=(Reason(code="memory", message="too little"),),
+        relaxations=(Relaxation(code="memory", message="1 MB more", pointer="/cluster/node_groups", more_bytes=10**6),),
+    )
+    for json_output in (False, True):
+        with pytest.raises(InfeasibleError, match="too little"):
+            report_answer(answer, json_output=json_output, plan_on_stdout=False)
+        out, err = capsysbinary.readouterr()
+        assert b"way out at /cluster/node_groups: 1 MB more" in err
+    assert json.loads(out)["relaxations"][0]["more_bytes"] == 10**6
