@@ -96,7 +96,8 @@ def _span(batch: Batch, stage: int) -> tuple[Integers, Integers]:
 def _memory(lineup: Lineup, size: int, batch: Batch, stage: int) -> StageMemory:
     """By candidate; a hand-over is no message."""
     span, again, tables = _span(batch, stage), batch.recomputes[:, stage], lineup.tables(stage, size)
-    pairs = zip(tables.memory(recomputes=True), tables.memory(recomputes=False), strict=True)
+    keeping = tables.split_memory if lineup.split_stages[stage] else tables.memory(recomputes=False)
+    pairs = zip(tables.memory(recomputes=True), keeping, strict=True)
     found = StageMemory(*(np.where(again, dropped[span], whole[span]) for dropped, whole in pairs))
     nothing = np.zeros(len(batch.cuts), np.int64)
     if lineup.hands_over(stage):

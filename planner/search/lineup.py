@@ -23,7 +23,7 @@ from planner.problem.options import Family
 from planner.search.bounds import quick_schedule_ns
 from planner.search.candidate import Candidate, Choice, blocks_of
 from planner.search.devices import Block
-from planner.search.orders import ChainShape, chain_groups, chain_order, splits_backward
+from planner.search.orders import ChainShape, chain_groups, chain_order, chain_splits, splits_backward
 from planner.search.partition import Integers
 from planner.search.space import Space
 from planner.search.tables import ClassTables
@@ -73,6 +73,11 @@ class Lineup:
         return splits_backward(self.family)
 
     @cached_property
+    def split_stages(self) -> tuple[bool, ...]:
+        """Whether visits of each stage have I and W."""
+        return chain_splits(self.shape)
+
+    @cached_property
     def blocks(self) -> tuple[Block, ...]:
         return blocks_of(self.space, self.classes)
 
@@ -116,7 +121,11 @@ class Lineup:
             np.where(batch.recomputes[:, stage], tables.recomputed_backward_ns[span], tables.backward_ns[span])
             for stage, (tables, span) in enumerate(spans)
         ]
-        found: dict[Operation, Integers] = {"F": np.array([tables.forward_ns[span] for tables, span in spans])}
+        forward = [
+            (tables.split_forward_ns if splits else tables.forward_ns)[span]
+            for (tables, span), splits in zip(spans, self.split_stages, strict=True)
+        ]
+        found: dict[Operation, Integers] = {"F": np.array(forward)}
         found["B"] = np.array(whole)
         if self.splits:
             found["I"] = np.array([tables.backward_input_ns[span] for tables, span in spans])

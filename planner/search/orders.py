@@ -16,7 +16,16 @@ from planner.schedules.family import FamilyShape
 from planner.schedules.placements import line, loop, v, wave
 from planner.schedules.shape import Streams
 
-__all__ = ["ChainShape", "Entry", "chain_groups", "chain_order", "chain_streams", "serves", "splits_backward"]
+__all__ = [
+    "ChainShape",
+    "Entry",
+    "chain_groups",
+    "chain_order",
+    "chain_splits",
+    "chain_streams",
+    "serves",
+    "splits_backward",
+]
 
 
 class ChainShape(NamedTuple):
@@ -112,6 +121,15 @@ def chain_order(shape: ChainShape) -> tuple[Entry, ...]:
                 moved = True
     assert heads == [len(stream) for stream in streams], f"{shape} does not end: {heads}"
     return tuple(order)
+
+
+@lru_cache(maxsize=1024)
+def chain_splits(shape: ChainShape) -> tuple[bool, ...]:
+    """Of each stage: whether the stream has both I and W of it."""
+    if not splits_backward(shape.family):
+        return (False,) * shape.num_stages
+    found = {(one.stage, one.operation) for stream in chain_streams(shape) for one in stream}
+    return tuple((stage, "I") in found and (stage, "W") in found for stage in range(shape.num_stages))
 
 
 def _entry(

@@ -147,6 +147,7 @@ class _Builder:
             state_bytes=self._state_bytes(),
             border_bytes=border_bytes,
             border_ns=np.array([2 * self._message_ns(int(size)) for size in border_bytes], np.int64),
+            trained_params=np.array([layer.num_trained_params for layer in kind.profile.layers], np.int64),
         )
 
     def _border_bytes(self, prices: Sequence[LayerPrice]) -> Integers:

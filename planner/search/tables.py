@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.costs.layers import LayerPrice
+from planner.costs.stages import GRADIENT_BYTES, MOST_WAITING_BYTES
 from planner.search.devices import DeviceClass
 from planner.search.partition import Integers
 
@@ -38,6 +39,7 @@ class ClassTables:
 
     ``prices``: of each layer. ``allowed`` [layer, end]: what pins leave. ``state_bytes`` [layer, end].
     ``border_bytes`` [layer]: what crosses in front of it, and comes back as gradient; ``border_ns``: both, at best.
+    ``trained_params`` [layer]. What is called split holds for stages whose visits have I and W.
     """
 
     device_class: DeviceClass
@@ -47,6 +49,7 @@ class ClassTables:
     state_bytes: Integers
     border_bytes: Integers
     border_ns: Integers
+    trained_params: Integers
 
     @property
     def num_layers(self) -> int:
@@ -74,15 +77,18 @@ class ClassTables:
     @cached_property
     def least_layer_ns(self) -> Integers:
         """Forward and backward of each layer, whole or in parts, whichever is less."""
-        parts = self._column("backward_input_ns") + self._column("backward_weight_ns")
-        whole = self._column("backward_ns")
-        return np.asarray(self._column("forward_ns") + (np.minimum(whole, parts) if self.splits else whole))
+        return self._least_ns(self._column("backward_input_ns") + self._column("backward_weight_ns"))
 
     @cached_property
     def least_way_ns(self) -> Integers:
         """Of each layer: forward, and what must run before the gradient leaves."""
-        whole, first = self._column("backward_ns"), self._column("backward_input_ns")
-        return np.asarray(self._column("forward_ns") + (np.minimum(whole, first) if self.splits else whole))
+        return self._least_ns(self._column("backward_input_ns"))
+
+    def _least_ns(self, in_parts: Integers) -> Integers:
+        if not self.splits:
+            return self.layer_ns
+        forward = np.minimum(self._column("forward_ns"), self._column("split_forward_ns"))
+        return np.asarray(forward + np.minimum(self._column("backward_ns"), in_parts))
 
     @cached_property
     def layer_state_bytes(self) -> Integers:
@@ -96,6 +102,10 @@ class ClassTables:
     @cached_property
     def backward_ns(self) -> Integers:
         return np.asarray(spans(self._column("backward_ns")) + self.per_instruction_ns)
+
+    @cached_property
+    def split_forward_ns(self) -> Integers:
+        return np.asarray(spans(self._column("split_forward_ns")) + self.per_instruction_ns)
 
     @cached_property
     def backward_input_ns(self) -> Integers:
@@ -139,6 +149,17 @@ class ClassTables:
         return self._memories[recomputes]
 
     @cached_property
+    def split_memory(self) -> StageMemory:
+        """As ``memory``; every instruction that goes backward may hold gradients that W gathers."""
+        whole = self.memory(recomputes=False)
+        more_saved = self._column("split_saved_bytes") - self._column("saved_bytes")
+        gathered = np.minimum(spans(self.trained_params) * GRADIENT_BYTES, MOST_WAITING_BYTES)
+        return whole._replace(
+            kept_bytes=whole.kept_bytes + _signed_spans(more_saved),
+            backward_bytes=_tops(self._column("split_transient_bytes")) + gathered,
+        )
+
+    @cached_property
     def _memories(self) -> tuple[StageMemory, StageMemory]:
         """Without recompute, and with."""
         return self._memory(recomputes=False), self._memory(recomputes=True)
@@ -172,6 +193,11 @@ def spans(values: Integers) -> Integers:
     """[first, end] -> the sum of ``values[first:end]``; 0 where the end is not above the first."""
     before = np.concatenate([[0], np.cumsum(values)])
     return np.asarray(np.maximum(before[None, :] - before[:-1, None], 0))
+
+
+def _signed_spans(values: Integers) -> Integers:
+    """As ``spans``, of values below 0 too."""
+    return np.asarray(spans(np.maximum(values, 0)) - spans(np.maximum(-values, 0)))
 
 
 def _tops(values: Integers) -> Integers:

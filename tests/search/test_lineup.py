@@ -17,7 +17,7 @@ from planner.search.lineup import Batch, Lineup
 from planner.search.orders import ChainShape, serves
 from planner.search.space import make_space
 from planner.simulate.simulate import simulate
-from tests.helpers.documents import make_cluster, make_problem, make_profile, make_workload
+from tests.helpers.documents import make_cluster, make_problem, make_profile, make_workload, with_split_costs
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
 
@@ -41,6 +41,9 @@ def random_costs(source: random.Random) -> ProblemCosts:
         )
         for kind in kinds
     ]
+    if source.random() < 0.7:  # a split visit has costs of its own
+        costs = {"forward_ns": 300_000, "kept_bytes": source.randint(0, 9_000), "peak_bytes": source.randint(0, 50_000)}
+        profiles = [with_split_costs(profile, **costs) for profile in profiles]
     groups = [(kind, source.randint(1, 2), source.randint(1, 4)) for kind in kinds]
     cluster = make_cluster(*groups, latency_ns=source.choice([0, 100_000]), bytes_per_us=source.choice([50, 5_000]))
     workload = make_workload(global_batch_size=source.randint(2, 9))

@@ -13,11 +13,11 @@ from planner.check.problem import check_against
 from planner.errors import ProblemError, SolverError
 from planner.plan.answer import Answer, Progress
 from planner.plan.plan import Plan
-from planner.problem.options import Constraints, Family, LayerPin, SearchOptions
+from planner.problem.options import Constraints, Family, LayerPin, Schedules, SearchOptions
 from planner.problem.problem import Problem
 from planner.problem.profile import Reads
 from planner.search.search import Listener, search
-from tests.helpers.documents import make_cluster, make_problem, make_profile, make_workload
+from tests.helpers.documents import make_cluster, make_problem, make_profile, make_workload, with_split_costs
 from tests.helpers.every_plan import best_of_every_plan
 
 
@@ -99,6 +99,8 @@ def random_problem(source: random.Random) -> Problem:
         )
         for number, kind in enumerate(kinds)
     ]
+    if splits and source.random() < 0.5:  # a split visit has costs of its own
+        profiles = [with_split_costs(one, forward_ns=900_000, kept_bytes=5_000, peak_bytes=3_000) for one in profiles]
     need = sum(params) * 16 + 4 * sum(saved)
     usable = [source.randint(need // 3, 2 * need) for _ in groups]
     return make_problem(
@@ -110,7 +112,18 @@ def random_problem(source: random.Random) -> Problem:
 
 @pytest.mark.parametrize("seed", range(24))
 def test_equals_brute_force_over_the_whole_space(seed: int) -> None:
-    problem = random_problem(random.Random(seed))
+    check_against_brute_force(random_problem(random.Random(seed)))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(24, 5024, 100))
+def test_equals_brute_force_on_5000_problems(first: int) -> None:
+    for seed in range(first, first + 100):
+        check_against_brute_force(random_problem(random.Random(seed)))
+
+
+def check_against_brute_force(problem: Problem) -> None:
+    """Every family, split backwards where the profiles have them; no bound above the optimum, the step is simulated."""
     best = best_of_every_plan(problem)
     answer = search(problem, SearchOptions())
     if best is None:
@@ -120,6 +133,8 @@ def test_equals_brute_force_over_the_whole_space(seed: int) -> None:
     assert answer.plan is not None
     assert check_against(answer.plan, problem).ok
     assert step_ns(answer.plan) == best.step_ns
+    assert answer.plan.prediction is not None
+    assert answer.plan.prediction.bound_ns <= best.step_ns
 
 
 def test_same_digest_every_time() -> None:
@@ -141,6 +156,22 @@ def test_same_digest_in_other_processes() -> None:
         )
         digests.add(done.stdout)
     assert digests == {searched(mixed_problem()).digest}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("schedules", ["named", "synthesised"])
+def test_same_digest_in_20_runs_with_both_cores_loaded(schedules: Schedules) -> None:
+    """Two busy processes slow the search down; its budget counts work, so it ends at the same place."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    options = SearchOptions(constraints=Constraints(data_degrees=(1,)), schedules=schedules, time_limit_ns=120 * 10**9)
+    try:
+        answers = [search(mixed_problem(num_layers=6, global_batch_size=8), options) for _ in range(20)]
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    assert {answer.limit for answer in answers} <= {"optimal", "deterministic"}
+    assert len({answer.plan.digest for answer in answers if answer.plan is not None}) == 1
 
 
 def test_more_memory_is_never_worse() -> None:
