@@ -127,6 +127,10 @@ class KindCosts:
             self._prices[key] = self._priced(layer, shape)
         return self._prices[key]
 
+    def is_measured(self, layer: int, shape: RankShape) -> bool:
+        """Whether the profile has a point of the layer for the mesh degrees of ``shape``, whatever came of it."""
+        return any((p.tensor, p.context, p.experts) == shape[3:] for p in self.profile.points_of(layer))
+
     def _priced(self, layer: int, shape: RankShape) -> LayerPrice:
         points = [p for p in self.profile.points_of(layer) if (p.tensor, p.context, p.experts) == shape[3:]]
         usable = [point for point in points if point.status in ("ok", "noisy")]

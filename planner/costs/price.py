@@ -8,7 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 
 from planner.costs.layers import KindCosts, LayerPrice, RankShape
 from planner.costs.links import Links, Place
@@ -25,6 +25,7 @@ from planner.costs.stages import (
     whole_visit_price,
 )
 from planner.costs.sums import sum_ns
+from planner.costs.tensor_scaling import TENSOR_KINDS, scaled_to_tensor, tensor_sums
 from planner.errors import PriceError
 from planner.plan.borders import Transfer, is_handover, mesh_transfers, transfers
 from planner.plan.dependencies import Dependencies
@@ -109,8 +110,25 @@ class _Pricing:
         rank_shape = RankShape(
             -(-shape.samples // mesh.data), shape.first_token, shape.end_token, mesh.tensor, mesh.context, mesh.experts
         )
-        costs = self._kind_costs(stage)
-        return [costs.layer(layer, rank_shape) for layer in self._plan.stages[stage].layers]
+        return [self._layer(stage, layer, rank_shape) for layer in self._plan.stages[stage].layers]
+
+    def _layer(self, stage: int, layer: int, shape: RankShape) -> LayerPrice:
+        """As measured; a tensor degree that was not measured by the rule of ``tensor_scaling``, where it has one."""
+        costs, mesh = self._kind_costs(stage), self._plan.stages[stage].mesh
+        kind = costs.profile.layers[layer].kind
+        if shape.tensor == 1 or kind not in TENSOR_KINDS or costs.is_measured(layer, shape):
+            return costs.layer(layer, shape)
+        price = costs.layer(layer, shape._replace(tensor=1))
+        sums = tensor_sums(kind, price, num_tokens=shape.samples * shape.tokens)
+        sum_over_ns = partial(self._tensor_sum_ns, stage)
+        return scaled_to_tensor(price, sums, tensor=shape.tensor, border=mesh.border, sum_ns=sum_over_ns)
+
+    def _tensor_sum_ns(self, stage: int, num_bytes: int) -> int:
+        """A sum over the tensor ranks, which follow one another in the group; of several such teams the slowest."""
+        degree = self._plan.stages[stage].mesh.tensor
+        places = [self._place(rank) for rank in self._plan.groups[self._plan.stages[stage].group]]
+        teams = [places[first : first + degree] for first in range(0, len(places), degree)]
+        return max(sum_ns(self._links, team, num_bytes) for team in teams)
 
     def _visit(self, number: int, shape: VisitShape) -> VisitPrice:
         stage, layers = self._plan.stages[number], self._layers(number, shape)
