@@ -12,6 +12,7 @@ from functools import cached_property
 import torch
 
 from planner.cutting.layer import CutModel
+from planner.cutting.precision import precision_fault
 from planner.errors import HandshakeError
 from planner.plan.plan import Plan
 from planner.problem.canonical import canonical_digest
@@ -97,9 +98,10 @@ def check_model(plan: Plan, cut: CutModel) -> None:
     """Raises ``HandshakeError`` where the plan was made for another model or misses that layers share a weight."""
     graph = plan.graph
     if len(cut.layers) != graph.num_layers or cut.fingerprint != graph.model:
+        types = precision_fault(cut, plan.precision)
         raise HandshakeError(
             f"found a model of {len(cut.layers)} layers with fingerprint {cut.fingerprint}, "
-            f"expected {graph.num_layers} layers and {graph.model}",
+            f"expected {graph.num_layers} layers and {graph.model}" + (f"; {types.message}" if types else ""),
             code="model_mismatch",
             pointer="/graph/model",
         )
