@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from planner.executor.backward import first_gradient, go_backward
 from planner.executor.deferred_functions import do_works
 from planner.executor.measure import Recorder
 from planner.executor.messages import PostOffice
@@ -171,7 +172,7 @@ def backward_action(found: LocalVisit, visits: Visits, recorder: Recorder, *, nu
         starts_ns.append(now())
         roots, gradients = _roots(state)
         if roots:
-            torch.autograd.backward(roots, gradients)
+            go_backward(roots, gradients)
         back = {layer: _gradient(state.taken[layer]) for layer in with_gradient}
         state.clear()
         if carried is not None:
@@ -221,13 +222,13 @@ def update_action(update: Update, recorder: Recorder) -> Action:
     return apply
 
 
-def _roots(state: VisitState) -> tuple[list[Tensor], list[Tensor | None]]:
+def _roots(state: VisitState) -> tuple[list[Tensor], list[Tensor]]:
     """Where the backward begins: the loss, and what others read, with the sum of the gradients that came back."""
     roots: list[Tensor] = []
-    gradients: list[Tensor | None] = []
+    gradients: list[Tensor] = []
     if state.loss is not None and state.loss.requires_grad:
         roots.append(state.loss)
-        gradients.append(None)
+        gradients.append(first_gradient(state.loss))
     for layer, output in state.given.items():
         returned = [gradient for (_, given), gradient in sorted(state.returned.items(), key=_reader) if given == layer]
         if returned and output.requires_grad:

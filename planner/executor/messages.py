@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -59,7 +60,7 @@ def parcels(
     )
 
 
-@dataclass
+@dataclass(slots=True)
 class Arrival:
     """A posted receive."""
 
@@ -81,29 +82,38 @@ class PostOffice:
         self._channels = channels
         self._unfinished: deque[tuple[Arrival, Tensor]] = deque()
 
-    def send(self, parcel: Parcel, tensor: Tensor) -> None:
-        """``tensor`` is kept until it has left."""
-        if tensor.shape != parcel.shape.shape or tensor.dtype != parcel.shape.dtype:
-            found = TensorShape(tuple(tensor.shape), tensor.dtype)
-            raise ExecutorError(f"{parcel.text}: found {found.text}, expected {parcel.shape.text}", code="border_shape")
-        message = parcel.message
-        body = tensor.detach().contiguous()
-        try:
-            work = self._channel(message).send([body], self._peer(message, message.receiver), parcel.tag)
-        except RuntimeError as error:
-            raise ConnectionLostError(message, error) from error
-        self._unfinished.append((Arrival(work, message), body))
-        while len(self._unfinished) > _MOST_UNFINISHED_SENDS:
-            self._unfinished.popleft()[0].wait()
+    def sender(self, parcel: Parcel) -> Callable[[Tensor], None]:
+        """What sends a tensor, which is kept until it has left, as this parcel."""
+        message, tag, unfinished = parcel.message, parcel.tag, self._unfinished
+        shape, dtype = torch.Size(parcel.shape.shape), parcel.shape.dtype
+        channel, peer = self._channel(message), self._peer(message, message.receiver)
 
-    def post(self, parcel: Parcel, place: Tensor) -> Arrival:
-        """Receive into ``place``, which is contiguous."""
-        message = parcel.message
-        try:
-            work = self._channel(message).recv([place], self._peer(message, message.sender), parcel.tag)
-        except RuntimeError as error:
-            raise ConnectionLostError(message, error) from error
-        return Arrival(work, message)
+        def send(tensor: Tensor) -> None:
+            if tensor.shape != shape or tensor.dtype != dtype:
+                raise _wrong_shape(parcel, tensor)
+            body = tensor.detach().contiguous()
+            try:
+                work = channel.send([body], peer, tag)
+            except RuntimeError as error:
+                raise ConnectionLostError(message, error) from error
+            unfinished.append((Arrival(work, message), body))
+            if len(unfinished) > _MOST_UNFINISHED_SENDS:
+                unfinished.popleft()[0].wait()
+
+        return send
+
+    def receiver(self, parcel: Parcel) -> Callable[[Tensor], Arrival]:
+        """What posts the receive of this parcel into a tensor, which is contiguous."""
+        message, tag = parcel.message, parcel.tag
+        channel, peer = self._channel(message), self._peer(message, message.sender)
+
+        def post(place: Tensor) -> Arrival:
+            try:
+                return Arrival(channel.recv([place], peer, tag), message)
+            except RuntimeError as error:
+                raise ConnectionLostError(message, error) from error
+
+        return post
 
     def _channel(self, message: Message) -> dist.ProcessGroup:
         group = self._channels.get((message.sender, message.receiver, message.kind), self._team.group)
@@ -123,3 +133,8 @@ class PostOffice:
     def forget(self) -> None:
         """After a failure: nothing is waited for."""
         self._unfinished.clear()
+
+
+def _wrong_shape(parcel: Parcel, tensor: Tensor) -> ExecutorError:
+    found = TensorShape(tuple(tensor.shape), tensor.dtype)
+    return ExecutorError(f"{parcel.text}: found {found.text}, expected {parcel.shape.text}", code="border_shape")

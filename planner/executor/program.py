@@ -164,12 +164,12 @@ class _Maker:
         is_last = self._sends_left[message.kind, found.visit] == 0
         keeps = message.kind == "activation" and self._dependencies.first_backward(found.visit) is not None
         frees = is_last and not keeps
-        sent = self._parcels(message)
+        senders = [(parcel.layer, office.sender(parcel)) for parcel in self._parcels(message)]
 
         def send() -> None:
-            for parcel in sent:
-                tensor = source[parcel.layer]
-                office.send(parcel, tensor if part is None else tensor[part])
+            for layer, send_one in senders:
+                tensor = source[layer]
+                send_one(tensor if part is None else tensor[part])
             if frees:
                 source.clear()
 
@@ -180,12 +180,12 @@ class _Maker:
         found = self._visits.of(Visit(message.receiver_stage, message.micro_batch, message.slice))
         part = found.local(message.samples)
         arrivals = found.arrivals if message.kind == "activation" else found.returns
-        posts = [(parcel, self._place(found, parcel)) for parcel in self._parcels(message)]
+        posts = [(office.receiver(parcel), self._place(found, parcel)) for parcel in self._parcels(message)]
 
         def post() -> None:
-            for parcel, place in posts:
+            for post_one, place in posts:
                 tensor = place()
-                arrivals.append(office.post(parcel, tensor if part is None else tensor[part]))
+                arrivals.append(post_one(tensor if part is None else tensor[part]))
 
         return post
 

@@ -67,10 +67,10 @@ class Norm:
     trained: tuple[nn.Parameter, ...]
     most: float | None
 
-    def own_part(self) -> Tensor:
-        """The norm of the counted weights' gradients, in fp64 on the processor."""
+    def own_part(self) -> float:
+        """The norm of the counted weights' gradients."""
         gradients = [parameter.grad for parameter in self.counted if parameter.grad is not None]
-        return get_total_norm(gradients).double().cpu() if gradients else torch.zeros((), dtype=torch.float64)
+        return get_total_norm(gradients).item() if gradients else 0.0
 
     def clip(self, norm: float | None) -> None:
         """As ``torch.nn.utils.clip_grad_norm_`` does with the norm of all weights."""
@@ -107,7 +107,7 @@ class Update:
 
     def agree_on_loss(self) -> None:
         """The same without gradients."""
-        loss, _, stop = self._everywhere(torch.zeros((), dtype=torch.float64))
+        loss, _, stop = self._everywhere(0.0)
         self.outcome = Outcome(loss, None, False, stop)
 
     def require_finite(self) -> None:
@@ -124,13 +124,13 @@ class Update:
             self._norm.clip(self.outcome.gradient_norm)
             self._optimizer.step()
 
-    def _everywhere(self, squared: Tensor) -> "_Sums":
+    def _everywhere(self, squared: float) -> "_Sums":
         """Loss and squared norm, summed over the ranks, and whether one of them was asked to stop."""
         losses, own_marks = self._batch.losses, self._batch.marks
         assert own_marks is not None, "the batch comes first"
-        loss = torch.stack(losses).double().sum().cpu() if losses else torch.zeros((), dtype=torch.float64)
-        own = torch.tensor([float(stop_asked()), *summands(own_marks)], dtype=torch.float64)
-        values = torch.cat((torch.stack((loss, squared)), own)).to(self._team.device)
+        loss = torch.stack(losses).double().sum().item() if losses else 0.0
+        own = [loss, squared, float(stop_asked()), *summands(own_marks)]
+        values = torch.tensor(own, dtype=torch.float64, device=self._team.device)
         try:
             total, total_squared, stop, *marks = self._team.sum(values).tolist()
             if not are_equal(marks, self._team.num_ranks):

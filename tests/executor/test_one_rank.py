@@ -255,3 +255,12 @@ def test_the_learning_rate_may_be_scheduled() -> None:
     executor.step(small_batch(4))
     scheduler.step()
     assert executor.optimizer.param_groups[0]["lr"] == pytest.approx(5e-4)
+
+
+def test_a_loss_that_is_not_one_number_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(4, 4))
+    plan = small_plan(model, [2, 2])
+    executor = Executor(plan, model, lambda output, labels: (output - labels).sum(0), Tensor.numel, adamw, emulate=True)
+    with pytest.raises(ExecutorError, match=r"a tensor \[3, 4\], expected one number") as caught:
+        executor.step(small_batch(4))
+    assert caught.value.code == "loss"
