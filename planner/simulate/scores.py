@@ -85,12 +85,19 @@ def shape_for(spec: FamilySpec, shape: FamilyShape) -> FamilyShape:
 
 
 def score_family(spec: FamilySpec, shape: FamilyShape, cost: GroupCost, *, memory_units: float | None = None) -> Score:
-    """``memory_units``: most that a group may keep, in micro-batches of its share."""
+    """``memory_units``: most that a group may keep, in micro-batches of its share.
+
+    Raises ``PlanError`` with the family's name where its streams are no plan: that is a fault of the family.
+    """
     try:
         lists = spec.lists(shape_for(spec, shape))
     except PlanError as error:
         return Score(spec.name, None, error.message.removeprefix(f"{spec.name}: "))
-    score = score_lists(spec.name, lists, cost, memory_units=memory_units)
+    try:
+        score = score_lists(spec.name, lists, cost, memory_units=memory_units)
+    except PlanError as error:
+        message = f"schedule family {spec.name}: {error.message}"
+        raise PlanError(message, code=error.code, pointer=error.pointer) from error
     if spec.changes_results and score.reason is None:
         return Score(spec.name, score.measures, "changes results: stale weights")
     return score

@@ -2,8 +2,11 @@
 
 import pytest
 
+from planner.errors import PlanError
+from planner.plan.instruction import Instruction
 from planner.schedules.families import FAMILIES
-from planner.schedules.family import FamilyShape
+from planner.schedules.family import FamilyShape, FamilySpec
+from planner.schedules.placements import line, one_route
 from planner.simulate.scores import GroupCost, Measures, score_family
 
 EQUAL = GroupCost(10_000_000, 10_000_000, 10_000_000)
@@ -87,3 +90,11 @@ def test_one_group_has_no_bubble() -> None:
 def test_layers_without_weights_are_no_copies() -> None:
     """HelixPipe: attention stages lie on all routes, weights on one group."""
     assert measured("helixpipe", 4, 4).weight_copies == 1
+
+
+def test_a_rule_that_cannot_go_on_is_named() -> None:
+    """Two groups, one micro-batch: B of the first stage, which waits for that of the second, stands before its F."""
+    streams = [[Instruction("B", 0, 0), Instruction("F", 0, 0)], [Instruction("F", 1, 0), Instruction("B", 1, 0)]]
+    stuck = FamilySpec("stuck", "never ends", "none", "line", lambda shape: one_route(shape, line(2), streams))
+    with pytest.raises(PlanError, match=r"^schedule family stuck: .*0B0"):
+        score_family(stuck, FamilyShape(2, 1), EQUAL)
