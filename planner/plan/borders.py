@@ -52,10 +52,12 @@ def mesh_transfers(
     """Transfers between two (mesh, ranks); ordered by receiver position, then sender position."""
     (sender_mesh, sender_ranks), (receiver_mesh, receiver_ranks) = sender, receiver
     found = []
+    places = {rank: position for position, rank in enumerate(sender_ranks)}
     for to_position, to_rank in enumerate(receiver_ranks):
         samples_needed = receiver_mesh.samples(to_position, num_samples)
         tokens_needed = receiver_mesh.border_tokens(to_position, tokens)
-        for position in _sender_positions(sender_mesh, sender_ranks, to_position, to_rank):
+        near = _positions_of(sender_mesh, samples_needed, num_samples)
+        for position in _sender_positions(sender_mesh, near, to_position, places.get(to_rank)):
             samples = intersect(sender_mesh.samples(position, num_samples), samples_needed)
             held = sender_mesh.border_tokens(position, tokens)
             shared = tuple(sorted(r for a in held for b in tokens_needed if (r := intersect(a, b)).size))
@@ -64,14 +66,24 @@ def mesh_transfers(
     return tuple(found)
 
 
-def _sender_positions(mesh: Mesh, ranks: tuple[int, ...], to_position: int, to_rank: int) -> list[int]:
-    """Sender positions that may serve a receiver: with equal copies (whole border) one tensor coordinate."""
-    positions = range(len(ranks))
+def _positions_of(mesh: Mesh, samples: Range, num_samples: int) -> range:
+    """Positions whose data coordinate may hold one of ``samples``: sample s is in part ((s+1)*data - 1) // n."""
+    if not samples.size:
+        return range(0)
+    first, last = (((sample + 1) * mesh.data - 1) // num_samples for sample in (samples.first, samples.end - 1))
+    ranks = mesh.context * mesh.tensor
+    return range(first * ranks, (last + 1) * ranks)
+
+
+def _sender_positions(mesh: Mesh, near: range, to_position: int, own: int | None) -> list[int]:
+    """Of ``near`` those that may serve a receiver: with equal copies (whole border) one tensor coordinate.
+
+    ``own``: the receiver's position among the senders, where it is one of them.
+    """
     if mesh.border == "sharded":
-        return list(positions)
-    own = ranks.index(to_rank) if to_rank in ranks else None
+        return list(near)
     chosen = []
-    for position in positions:
+    for position in near:
         coordinates = mesh.coordinates(position)
         tensor = to_position % mesh.tensor
         if own is not None and mesh.coordinates(own)[:2] == coordinates[:2]:

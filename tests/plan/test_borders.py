@@ -3,6 +3,7 @@
 The worked cases: B = 12 samples, S = 16 tokens; recomputed by hand with cut(n, k, i) = [n*i // k, n*(i+1) // k).
 """
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -166,3 +167,18 @@ def test_tokens_are_numbered_in_the_whole_sample() -> None:
     plan = read_plan(EXAMPLE)
     (own,) = transfers(plan, 2, 2, Visit(2, 3, 1))
     assert own == Transfer(4, 4, Range(0, 1), (Range(1024, 2048),))
+
+
+@pytest.mark.parametrize("data", [(1, 7), (7, 1), (3, 5), (4, 6), (16, 12)])
+@pytest.mark.parametrize("num_samples", [1, 5, 16, 23])
+def test_every_rank_gets_each_of_its_samples_once(data: tuple[int, int], num_samples: int) -> None:
+    """Also where some ranks have no sample at all."""
+    one, other = Mesh(data=data[0]), Mesh(data=data[1])
+    ranks = tuple(range(data[0])), tuple(range(100, 100 + data[1]))
+    found = mesh_transfers((one, ranks[0]), (other, ranks[1]), num_samples=num_samples, tokens=Range(0, 8))
+    for position, rank in enumerate(ranks[1]):
+        got = [sample for one_of in found if one_of.receiver == rank for sample in range(*one_of.samples)]
+        assert got == list(range(*other.samples(position, num_samples)))
+    for transfer in found:
+        held = one.samples(transfer.sender, num_samples)
+        assert held.first <= transfer.samples.first < transfer.samples.end <= held.end
