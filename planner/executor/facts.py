@@ -129,7 +129,7 @@ def comparable(wish: Wish, facts: Facts) -> dict[str, str]:
         "model": facts.cut.fingerprint,
         "cut": "automatic" if wish.cut is None else " ".join(wish.cut),
         "seed": str(wish.seed),
-        "largest gradient norm": str(wish.max_gradient_norm),
+        "max_gradient_norm": str(wish.max_gradient_norm),
         "weights": facts.table.digest,
         "batch": TensorShape((facts.batch.samples, *facts.batch.inner), facts.batch.dtype).text,
     }

@@ -42,6 +42,12 @@ def test_clipping_is_that_of_the_whole_model(name: str, model: str, ranks: Ranks
     check_training(case, model, ranks, unsplit=partial(unsplit, num_steps=3), folder=tmp_path, max_gradient_norm=0.2)
 
 
+def test_no_layer_runs_before_the_first_step_or_more_often_in_it(ranks: Ranks) -> None:
+    """Four micro-batches, layers 0 and 2 on rank 0, layers 1 and 3 on rank 1."""
+    found = ranks.results("tests.helpers.executor_cases:layer_runs", 2)
+    assert found == [[[0] * 4, [4, 0, 4, 0], [8, 0, 8, 0]], [[0] * 4, [0, 4, 0, 4], [0, 8, 0, 8]]]
+
+
 def check_training(
     case: dict[str, Any],
     model: str,

@@ -9,6 +9,7 @@ CASE = "tests.helpers.executor_cases:disagree"
 CODES = {
     "plan": "plan_mismatch",
     "seed": "seed_mismatch",
+    "max_gradient_norm": "max_gradient_norm_mismatch",
     "version of torch": "version_mismatch",
     "version of planner": "version_mismatch",
     "weights": "weights_mismatch",

@@ -323,6 +323,8 @@ def disagree(group: Any, *, what: str, odd_rank: int) -> None:
             settings["emulate"] = False
         elif what == "seed":
             settings["seed"] = 5
+        elif what == "max_gradient_norm":
+            settings["max_gradient_norm"] = 1.0
         elif what == "world size":
             plan = make_plan(model, **CASES["3 ranks as unequal routes 3:1"])
         elif what == "unsupported":
@@ -382,6 +384,38 @@ def forgetful(group: Any) -> int:
         executor.step((torch.ones(16, 3, 4), torch.zeros(16, 3, 4)))
     del executor
     return sum(thread.name == "planner-guard" for thread in threading.enumerate())
+
+
+def layer_runs(group: Any) -> list[list[int]]:
+    """How often each layer of an interleaved plan ran on this rank: when the executor is made, and in each step."""
+    model = make_line()
+    stages = [(stage % 2, stage, stage + 1, 1) for stage in range(4)]
+    plan = make_plan(
+        model,
+        family="interleaved",
+        groups=[[0], [1]],
+        stages=stages,
+        routes=[[0, 1, 2, 3]],
+        batches=[(0, 2)] * 4,
+        tokens=3,
+    )
+    runs = [0] * 4
+
+    def count(layer: int) -> Any:
+        def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            runs[layer] += not output.is_meta
+
+        return hook
+
+    for layer, module in enumerate(model):
+        module.register_forward_hook(count(layer))
+    executor = Executor(plan, model, squares, Tensor.numel, adamw, process_group=group, emulate=True)
+    found = [list(runs)]
+    for _ in range(2):
+        executor.step((torch.ones(8, 3, 4), torch.zeros(8, 3, 4)))
+        found.append(list(runs))
+    executor.close()
+    return found
 
 
 def _terminate() -> None:
