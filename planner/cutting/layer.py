@@ -2,8 +2,8 @@
 
 A layer's module is called ``module(*inputs)`` and gives one tensor. A layer that reads the batch gets the batch's
 inputs; any other layer gets the outputs of its sources, then of its detached layers, ascending. A module that says
-``reads_labels = True`` gets the labels last, None where only shapes are worked out. Parameters are the model's own
-objects, named as the unsplit model names them.
+``reads_labels = True`` gets the labels last; where only shapes are worked out it is called without them. Parameters are
+the model's own objects, named as the unsplit model names them.
 """
 
 from collections.abc import Mapping

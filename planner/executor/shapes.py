@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from planner.cutting.example import example_batch
-from planner.cutting.layer import CutLayer, reads_labels
+from planner.cutting.layer import CutLayer
 from planner.errors import ExecutorError
 from planner.plan.graph import LayerGraph
 from planner.plan.plan import Plan
@@ -91,7 +91,7 @@ def _run_all(
     inputs = torch.empty((extent.samples, *inner), dtype=batch.dtype, device="meta")
     outputs: list[Tensor] = []
     for layer, reads in zip(layers, graph.layer_reads, strict=True):
-        read: list[Tensor | None] = [outputs[source] for source in (*reads.sources, *reads.detached)]
+        read: list[Tensor] = [outputs[source] for source in (*reads.sources, *reads.detached)]
         output = _on_meta(layer.module, read or [inputs])
         if not isinstance(output, Tensor) or output.ndim == 0 or output.shape[0] != extent.samples:
             found = f"{list(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
@@ -104,10 +104,9 @@ def _run_all(
     return tuple(TensorShape(tuple(output.shape), output.dtype) for output in outputs)
 
 
-def _on_meta(module: nn.Module, inputs: list[Tensor | None]) -> object:
+def _on_meta(module: nn.Module, inputs: list[Tensor]) -> object:
     tensors = {name: torch.empty_like(t, device="meta") for name, t in module.named_parameters()}
     tensors |= {name: torch.empty_like(t, device="meta") for name, t in module.named_buffers()}
-    labels = (None,) if reads_labels(module) else ()  # their shape is the caller's own
     with torch.no_grad():
-        output: object = functional_call(module, tensors, (*inputs, *labels))
+        output: object = functional_call(module, tensors, tuple(inputs))
     return output

@@ -27,11 +27,11 @@ _MESHES = (
 )
 
 
-def random_plan(source: random.Random) -> Plan:
+def random_plan(source: random.Random, meshes: tuple[Mesh, ...] = _MESHES) -> Plan:
     """A legal plan; small, so that an independent replay of every element is quick."""
     family: Family = source.choice(("gpipe", "1f1b", "interleaved"))
     num_slices = source.choice((1, 1, 2, 3)) if family != "interleaved" else 1
-    lines = [_random_line(source, family, num_slices) for _ in range(source.choice((1, 1, 1, 2, 3)))]
+    lines = [_random_line(source, family, num_slices, meshes) for _ in range(source.choice((1, 1, 1, 2, 3)))]
     num_layers = max(line.num_stages for line in lines) + source.randint(0, 2)
     parts = make_parts(
         lines,
@@ -42,7 +42,7 @@ def random_plan(source: random.Random) -> Plan:
         tokens=source.choice((12, 13)),
     )
     if not parts.graph.tied and source.random() < 0.4:
-        parts = replace(parts, stages=tuple(_other_mesh(source, stage) for stage in parts.stages))
+        parts = replace(parts, stages=tuple(_other_mesh(source, stage, meshes) for stage in parts.stages))
     if not parts.graph.tied and source.random() < 0.25:
         parts = replace(parts, untrained_layers=frozenset({source.randrange(num_layers)} - {num_layers - 1}))
     document = build_plan(parts, family).model_dump(mode="json")
@@ -53,20 +53,20 @@ def random_plan(source: random.Random) -> Plan:
     return Plan.model_validate(_as_python(document))
 
 
-def _random_line(source: random.Random, family: Family, num_slices: int) -> Line:
+def _random_line(source: random.Random, family: Family, num_slices: int, meshes: tuple[Mesh, ...]) -> Line:
     num_groups = source.randint(1, 4)
     legs = 1 if family == "1f1b" else source.randint(1, 2)
     num_stages = num_groups * legs - (source.randint(0, num_groups - 1) if legs == 2 else 0)
-    mesh: Mesh | tuple[Mesh, ...] = source.choice(_MESHES)
+    mesh: Mesh | tuple[Mesh, ...] = source.choice(meshes)
     if source.random() < 0.4:
-        mesh = tuple(source.choice(_MESHES) for _ in range(num_groups))
+        mesh = tuple(source.choice(meshes) for _ in range(num_groups))
     return Line(num_groups, num_stages, source.randint(1, 4), mesh, num_slices)
 
 
-def _other_mesh(source: random.Random, stage: Stage) -> Stage:
+def _other_mesh(source: random.Random, stage: Stage, meshes: tuple[Mesh, ...]) -> Stage:
     """Another spread over the same ranks: two stages of one group may then send to each other."""
-    meshes = [mesh for mesh in _MESHES if mesh.num_ranks == stage.mesh.num_ranks]
-    return stage.model_copy(update={"mesh": source.choice(meshes)})
+    fitting = [mesh for mesh in meshes if mesh.num_ranks == stage.mesh.num_ranks]
+    return stage.model_copy(update={"mesh": source.choice(fitting)})
 
 
 def _random_reads(source: random.Random, num_layers: int) -> tuple[Reads, ...]:
