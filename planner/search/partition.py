@@ -35,6 +35,7 @@ class StageOption:
     layer_ns: Integers  # of each layer alone, without a border: for lower bounds
     layer_state_bytes: Integers  # of each layer, on each device of the stage: for lower bounds
     reduction_ns: Integers | None = None  # sum of gradients over routes, after the last backward; the largest counts
+    way_ns: Integers | None = None  # what the stage adds to the way of one micro-batch; its time where absent
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from planner.search.partition import NO_PLAN, Cut, Integers, PartitionProblem
+from planner.search.partition import NO_PLAN, Cut, Integers, PartitionProblem, Pick
 
 __all__ = ["Chain", "Level", "Limits", "Move"]
 
@@ -92,6 +92,12 @@ class Chain:
         return self._by_number([option.time_ns for option in self.problem.options], NO_PLAN)
 
     @cached_property
+    def way_ns(self) -> Integers:
+        """What a stage adds to the sum; its time, unless messages make the way of a micro-batch longer."""
+        options = self.problem.options
+        return self._by_number([o.time_ns if o.way_ns is None else o.way_ns for o in options], NO_PLAN)
+
+    @cached_property
     def most_in_flight(self) -> Integers:
         return self._by_number([option.most_in_flight for option in self.problem.options], 0)
 
@@ -108,6 +114,12 @@ class Chain:
         inside = first + number <= size
         return np.array([np.where(inside, table[first, ends], beyond) for table in tables], np.int64)
 
+    def cut(self, picks: tuple[Pick, ...]) -> Cut:
+        """Stages in order, with their sum and the largest."""
+        places = [(pick.option, pick.end_layer - pick.first_layer - 1, pick.first_layer) for pick in picks]
+        sum_ns = sum(int(self.way_ns[place]) for place in places)
+        return Cut(picks, sum_ns, max(int(self.stage_ns[place]) for place in places))
+
     def largest_reduction_ns(self, cut: Cut) -> int:
         """Sum of gradients over the routes, of the stage where it takes longest."""
         found = [
@@ -122,7 +134,7 @@ class Chain:
         return np.asarray(np.min([option.layer_ns for option in self.problem.options], axis=0))
 
     def steps(self, limits: Limits, position: int) -> Integers:
-        """Stage times of the ``position``-th stage from the end; ``NO_PLAN`` where a limit or memory is passed.
+        """What the ``position``-th stage from the end adds; ``NO_PLAN`` where a limit or memory is passed.
 
         Cut off behind the largest number of layers that any option holds.
         """
@@ -130,7 +142,7 @@ class Chain:
         stage_ns = self.stage_ns[:, :numbers]
         allowed = (stage_ns <= limits.stage_ns) & (self.reduction_ns[:, :numbers] <= limits.reduction_ns)
         allowed &= self.most_in_flight[:, :numbers] >= self.problem.in_flight[position - 1]
-        return np.where(allowed, stage_ns, NO_PLAN)
+        return np.where(allowed, self.way_ns[:, :numbers], NO_PLAN)
 
     def _most_layers(self, limits: Limits) -> int:
         fits = (self.stage_ns <= limits.stage_ns) & (self.most_in_flight >= self.problem.in_flight[0])

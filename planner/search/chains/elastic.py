@@ -62,7 +62,7 @@ def elastic_steps(chain: Chain, grid_ns: Sequence[int] = ()) -> ElasticSteps:
     rows = quickest_rows(len(grid) * table_work(chain, Limits(grid[-1], 0)))
     steps, size = chain.problem.num_micro_batches - 1, chain.num_vectors
     best, bounds = np.full(size, NO_PLAN, np.int64), np.full(size, NO_PLAN, np.int64)
-    limits, below = np.zeros(size, np.int64), fluid_ns(chain) - 1
+    limits, below = np.zeros(size, np.int64), fluid_ns(chain.problem.options, chain.problem.counts) - 1
     for limit_ns in grid:
         sums = fill_tables(chain, Limits(limit_ns, 0), rows).least_sums()
         found = sums < NO_PLAN

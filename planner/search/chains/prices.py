@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.search.chains.chain import Chain, Limits
-from planner.search.partition import NO_PLAN, Cut, Integers, Pick
+from planner.search.partition import NO_PLAN, Cut, Integers, Pick, StageOption
 
 __all__ = ["Priced", "fluid_ns", "priced_sum"]
 
@@ -43,7 +43,7 @@ def priced_sum(chain: Chain, limits: Limits, prices: tuple[int, ...], target_ns:
         bound_ns = path.value_ns - int(np.dot(prices, counts))
         over = paths.used(path.picks) - counts
         if (over <= 0).all() and (cut is None or path.sum_ns < cut.sum_ns):
-            cut = paths.cut(path)
+            cut = chain.cut(path.picks)
         stale = 0 if bound_ns > best.sum_ns else stale + 1
         best = max(best, Priced(bound_ns, prices, None), key=lambda priced: priced.sum_ns)
         if stale == _PATIENCE:
@@ -110,7 +110,7 @@ class _Paths:
         if least_ns >= NO_PLAN:
             return None
         picks = self._walk(by_position, numbers, fewest + fronts[fewest - 1 :].index(least_ns))
-        return _Path(least_ns, picks, sum(self._times_ns(picks)))
+        return _Path(least_ns, picks, self._chain.cut(picks).sum_ns)
 
     def _by_position(self, prices: Sequence[int]) -> list[_Cheapest]:
         """From the end; none behind the first position that holds nothing."""
@@ -131,10 +131,6 @@ class _Paths:
             layer += number + 1
         return tuple(picks)
 
-    def _times_ns(self, picks: Sequence[Pick]) -> list[int]:
-        options = self._chain.problem.options
-        return [int(options[pick.option].time_ns[pick.first_layer, pick.end_layer]) for pick in picks]
-
     def used(self, picks: Sequence[Pick]) -> Integers:
         """Grains of each kind."""
         found = np.zeros(len(self._chain.counts), np.int64)
@@ -142,22 +138,18 @@ class _Paths:
             found[self._chain.problem.options[pick.option].kind] += self._chain.sizes[pick.option]
         return found
 
-    def cut(self, path: _Path) -> Cut:
-        return Cut(path.picks, path.sum_ns, max(self._times_ns(path.picks)))
 
-
-def fluid_ns(chain: Chain) -> int:
+def fluid_ns(options: Sequence[StageOption], counts: Sequence[int]) -> int:
     """No cut has a smaller largest stage: the dearest layer, or all work spread over all devices at their speeds.
 
     Prices as in ``planner.search.bounds``: for any lam >= 0 with sum lam x count = 1, ``T >= sum over layers of the
     least size x lam x time``.
     """
-    options = zip(chain.problem.options, chain.sizes, strict=True)
-    work = [(option.kind, size * option.layer_ns) for option, size in options]
+    work = [(option.kind, option.size * option.layer_ns) for option in options]
     totals = {kind: min(int(times.sum()) for k, times in work if k == kind) for kind, _ in work}
-    scale = sum(chain.counts[kind] / max(1, total) for kind, total in totals.items() if chain.counts[kind])
+    scale = sum(counts[kind] / max(1, total) for kind, total in totals.items() if counts[kind])
     if not scale:
         return 0
     priced = [times / (max(1, totals[kind]) * scale) for kind, times in work]
-    spread = float(np.min(priced, axis=0).sum())
-    return max(int(chain.least_layer_ns.max()), int(spread * (1 - 1e-9)))
+    dearest_ns = np.min([option.layer_ns for option in options], axis=0).max()
+    return max(int(dearest_ns), int(float(np.min(priced, axis=0).sum()) * (1 - 1e-9)))

@@ -1,7 +1,7 @@
 """Search over the bottleneck with a certified gap, anytime, over many chains at once: best box first.
 
 A box holds the cuts of one chain whose largest stage lies in (low, high] and whose largest sum of gradients does too:
-they cost at least ``extra + (m-1) x (low + 1) + (low reduction + 1) + S_high``, where S never rises with the limits.
+they cost at least ``(m-1) x (low + 1) + (low reduction + 1) + S_high``, where S never rises with the limits.
 The box of the least bound is opened next, so a chain whose bound is above the best step is never looked at again:
 replica counts are discarded by their bounds alone. ``S_high`` comes from prices of devices first (cheap, a bound only),
 from the exact programme when the box is narrow. The upper end of an exact box is a realised bottleneck.
@@ -77,12 +77,12 @@ class _Box:
     found: _Found = field(compare=False)  # at ``high``
 
 
-def refine_chains(chains: Sequence[Chain], effort: Effort, *, extra_ns: Sequence[int] = ()) -> Iterator[Certificate]:
+def refine_chains(chains: Sequence[Chain], effort: Effort, *, cutoff_ns: int = NO_PLAN) -> Iterator[Certificate]:
     """Certificates, each at least as good as the one before, until the tolerance is met.
 
-    The last one has no cut where nothing fits. ``extra_ns``: added to every step of a chain.
+    The last one has no cut where nothing fits. ``cutoff_ns``: a step that is known; only shorter ones are looked for.
     """
-    search = _Refinement(chains, effort, extra_ns or (0,) * len(chains))
+    search = _Refinement(chains, effort, cutoff_ns)
     yield search.certificate()
     while not search.is_done():
         search.open_best()
@@ -90,8 +90,8 @@ def refine_chains(chains: Sequence[Chain], effort: Effort, *, extra_ns: Sequence
 
 
 class _Refinement:
-    def __init__(self, chains: Sequence[Chain], effort: Effort, extra_ns: Sequence[int]) -> None:
-        self._chains, self._effort, self._extra_ns = chains, effort, extra_ns
+    def __init__(self, chains: Sequence[Chain], effort: Effort, cutoff_ns: int) -> None:
+        self._chains, self._effort, self._cutoff_ns = chains, effort, cutoff_ns
         self._waiting: list[_Box] = []
         self._stuck: list[_Box] = []
         self._numbers = self._evaluations = 0
@@ -101,7 +101,7 @@ class _Refinement:
 
     @property
     def _best_ns(self) -> int:
-        return self._best[0] if self._best is not None else NO_PLAN
+        return self._best[0] if self._best is not None else self._cutoff_ns
 
     def certificate(self) -> Certificate:
         boxes = self._waiting[:1] + self._stuck
@@ -114,12 +114,12 @@ class _Refinement:
         if not self._waiting:
             return True
         bound_ns = self.certificate().bound_ns
-        return self._best is not None and self._best_ns - bound_ns <= self._effort.tolerance * bound_ns
+        return self._best_ns < NO_PLAN and self._best_ns - bound_ns <= self._effort.tolerance * bound_ns
 
     def _first_box(self, number: int, chain: Chain) -> None:
         stages_ns = chain.stage_ns[chain.stage_ns < NO_PLAN]
         single_ns = chain.reduction_ns[:, 0]
-        low = Limits(fluid_ns(chain) - 1, int(single_ns.min(axis=0).max()) - 1)
+        low = Limits(fluid_ns(chain.problem.options, chain.problem.counts) - 1, int(single_ns.min(axis=0).max()) - 1)
         high = Limits(int(stages_ns.max()), int(chain.reduction_ns.max()))
         nothing = _Found(int(chain.least_layer_ns.sum()), None, _LAYERS, (0,) * len(chain.counts))
         self._push(number, low, high, nothing)
@@ -134,7 +134,7 @@ class _Refinement:
 
     def _step_ns(self, chain: int, sum_ns: int, largest: Limits) -> int:
         steps = self._chains[chain].problem.num_micro_batches - 1
-        return self._extra_ns[chain] + steps * largest.stage_ns + largest.reduction_ns + sum_ns
+        return steps * largest.stage_ns + largest.reduction_ns + sum_ns
 
     def open_best(self) -> None:
         """Split the box of the least bound, or make its sum better."""
@@ -161,7 +161,7 @@ class _Refinement:
 
     def _capped(self, box: _Box) -> Limits:
         """Beyond it nothing of the box is better than the best step."""
-        if self._best is None:
+        if self._best_ns == NO_PLAN:
             return box.high
         spare_ns = self._best_ns - 1 - box.bound_ns
         steps = self._chains[box.chain].problem.num_micro_batches - 1
@@ -188,7 +188,7 @@ class _Refinement:
 
     def _priced(self, chain: Chain, at: Limits, box: _Box) -> _Found:
         target_ns = None
-        if self._best is not None:
+        if self._best_ns < NO_PLAN:
             target_ns = self._best_ns - self._step_ns(
                 box.chain, 0, Limits(box.low.stage_ns + 1, box.low.reduction_ns + 1)
             )

@@ -49,16 +49,14 @@ class Tables(NamedTuple):
 
     def _walk(self, stages: int, vector: int) -> Cut:
         """Lowest option first among equals, then fewest layers."""
-        options, layer, picks = self.chain.problem.options, 0, list[Pick]()
-        total_ns = left_ns = int(self.sums[stages][0, vector])
+        total_ns, layer, picks = int(self.sums[stages][0, vector]), 0, list[Pick]()
         for position in range(stages, 0, -1):
-            option, number, source = self._stage(position, layer, vector)
+            option, number, vector = self._stage(position, layer, vector)
             picks.append(Pick(option, layer, layer + number))
-            left_ns -= int(options[option].time_ns[layer, layer + number])
-            layer, vector = layer + number, source
-            assert left_ns == self.sums[position - 1][layer, vector], "the stage is not part of the least sum"
-        bottleneck_ns = max(int(options[pick.option].time_ns[pick.first_layer, pick.end_layer]) for pick in picks)
-        return Cut(tuple(picks), total_ns, bottleneck_ns)
+            layer += number
+        cut = self.chain.cut(tuple(picks))
+        assert cut.sum_ns == total_ns, f"the stages add up to {cut.sum_ns} ns, the table says {total_ns} ns"
+        return cut
 
     def _stage(self, position: int, layer: int, vector: int) -> tuple[int, int, int]:
         """Option, number of layers, and the place of what is left, of a stage on the best way."""

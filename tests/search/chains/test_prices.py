@@ -48,7 +48,12 @@ def test_no_bottleneck_is_below_the_fluid_one(seed: int) -> None:
     source = random.Random(seed)
     for _ in range(100):
         chain = Chain(random_instance(source))
-        assert fill_tables(chain, Limits(fluid_ns(chain) - 1, 0), numpy_rows).best_cut() is None
+        assert (
+            fill_tables(
+                chain, Limits(fluid_ns(chain.problem.options, chain.problem.counts) - 1, 0), numpy_rows
+            ).best_cut()
+            is None
+        )
 
 
 def test_a_cluster_too_large_for_a_table_is_bounded_by_prices() -> None:
@@ -56,4 +61,4 @@ def test_a_cluster_too_large_for_a_table_is_bounded_by_prices() -> None:
     being the best step with more routes: 255 T + S at T up to 42 ms proves more than that."""
     chain = read_instance("four_kinds_4096_each").chain(Routes(routes=16), [8], None)
     priced = priced_sum(chain, Limits(42_000_000, 0), (0,) * 4, 14 * 10**9)
-    assert priced.sum_ns + 255 * fluid_ns(chain) > 13_123_269_821
+    assert priced.sum_ns + 255 * fluid_ns(chain.problem.options, chain.problem.counts) > 13_123_269_821

@@ -1,8 +1,10 @@
 """Refinement over bottlenecks, sums of gradients and chains: worked instances, brute force, what bounds promise."""
 
+import dataclasses
 import random
 from itertools import islice
 
+import numpy as np
 import pytest
 
 from planner.search.chains.chain import Chain
@@ -69,11 +71,22 @@ def test_without_tables_bounds_and_steps_stay_on_their_sides(seed: int) -> None:
         _check([with_reductions(random_instance(source), source)], Effort(most_table_bytes=0, rows=numpy_rows))
 
 
-def test_extra_time_of_a_chain_decides() -> None:
-    chains = [Chain(INSTANCES["A"].problem()), Chain(INSTANCES["B"].problem())]
-    for extra, chain, step_ns in (((0, 0), 1, 182), ((0, 28), 1, 210), ((0, 30), 0, 211)):
-        *_, found = refine_chains(chains, EXACT, extra_ns=extra)
-        assert (found.chain, found.step_ns) == (chain, step_ns)
+@pytest.mark.parametrize(("cutoff_ns", "step_ns"), [(212, 211), (211, 211), (150, 150)])
+def test_only_shorter_steps_than_a_known_one_are_looked_for(cutoff_ns: int, step_ns: int) -> None:
+    # instance A: 211; at a cutoff of 211 and below nothing is found, and the bound says so
+    *_, found = refine_chains([Chain(INSTANCES["A"].problem())], EXACT, cutoff_ns=cutoff_ns)
+    assert (found.step_ns, found.bound_ns, found.cut is None) == (step_ns, step_ns, cutoff_ns <= 211)
+
+
+def test_messages_lengthen_the_way_and_not_the_bottleneck() -> None:
+    # instance A, every stage but the first adds 10 to the way: one stage 240 + 0, the optimum 211 + 10
+    problem = INSTANCES["A"].problem()
+    longer = np.where(np.arange(problem.num_layers) > 0, 10, 0)[:, None]
+    options = tuple(dataclasses.replace(option, way_ns=option.time_ns + longer) for option in problem.options)
+    found = last([dataclasses.replace(problem, options=options)])
+    assert (found.step_ns, found.bound_ns) == (221, 221)
+    assert found.cut is not None
+    assert (found.cut.bottleneck_ns, found.cut.sum_ns) == (43, 92)
 
 
 def test_it_can_be_ended_at_any_moment() -> None:
