@@ -221,8 +221,15 @@ class _Pricing:
     def _sum_ns(self, piece: Piece) -> int:
         num_params = sum(self._trained_params(weight) for weight in piece.weights)
         tensor = min(self._plan.stages[stage].mesh.tensor for stage in piece.stages)
-        places = [self._place(rank) for rank in piece.members]
+        places = [self._place(rank) for rank in self._sum_members(piece)]
         return sum_ns(self._links, places, -(-num_params * GRADIENT_BYTES // tensor))
+
+    def _sum_members(self, piece: Piece) -> list[int]:
+        """Ranks with one and the same part of the weights: the first tensor rank's, where all stages cut alike."""
+        stages = [self._plan.stages[stage] for stage in piece.stages]
+        if len({stage.mesh.tensor for stage in stages}) > 1:
+            return list(piece.members)
+        return sorted({rank for stage in stages for rank in self._plan.groups[stage.group][:: stage.mesh.tensor]})
 
     def _trained_params(self, weight: int) -> int:
         """Of layers that share a weight the largest counts: it holds what the others share."""

@@ -35,7 +35,7 @@ Mode = Literal["reproducible", "fast"]
 Objective = Literal["step_time"]
 Schedules = Literal["named", "synthesised"]
 RecomputeMode = Literal["none", "full"]
-Target = Literal["executor"]
+Target = Literal["executor", "any"]  # what the executor runs, or every legal plan
 
 
 class LayerPin(Contract):
@@ -50,6 +50,7 @@ class Constraints(Contract):
 
     families: Many[Family] = ()
     data_degrees: Many[Count] = ()
+    tensor_degrees: Many[Count] = ()
     micro_batch_sizes: Many[Count] = ()  # samples of one micro-batch on one rank
     num_stages: Count | None = None  # of a route, exactly
     most_stages: Count | None = None

@@ -5,6 +5,7 @@ devices that no stage uses do not appear.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from planner.costs.price import ProblemCosts
 from planner.plan.graph import Node
@@ -14,27 +15,34 @@ from planner.problem.problem import Problem
 from planner.schedules.build import PlanParts, build_plan
 from planner.search.candidate import Candidate, Choice, blocks_of
 from planner.search.devices import Block
-from planner.search.space import Space
+from planner.search.space import Space, layer_graph
 
-__all__ = ["assemble"]
+__all__ = ["assemble", "plan_parts"]
 
 
 def assemble(costs: ProblemCosts, space: Space, candidate: Candidate) -> Plan:
     """The plan of a candidate, without prediction and provenance."""
-    problem, blocks = costs.problem, blocks_of(space, candidate.classes)
+    stages = tuple(_stage(space, candidate, number, choice) for number, choice in enumerate(candidate.stages))
+    parts = plan_parts(costs, stages, blocks_of(space, candidate.classes), samples=space.samples)
+    return build_plan(replace(parts, untrained_layers=space.untrained), candidate.family)
+
+
+def plan_parts(
+    costs: ProblemCosts, stages: tuple[Stage, ...], blocks: Sequence[Block], *, samples: Sequence[int]
+) -> PlanParts:
+    """One route over ``stages``, a block for each group; ``samples`` of each micro-batch."""
+    problem = costs.problem
     cuts = (0, problem.workload.sequence_length)
-    parts = PlanParts(
+    return PlanParts(
         problem=costs.problem_digest,
         precision=problem.workload.precision,
-        graph=space.graph,
+        graph=layer_graph(problem.profiles[0]),
         nodes=_nodes(problem, blocks),
         groups=_ranks(blocks),
-        stages=tuple(_stage(space, candidate, number, choice) for number, choice in enumerate(candidate.stages)),
-        routes=(tuple(range(len(candidate.stages))),),
-        micro_batches=tuple(MicroBatch(route=0, samples=samples, cuts=cuts) for samples in space.samples),
-        untrained_layers=space.untrained,
+        stages=stages,
+        routes=(tuple(range(len(stages))),),
+        micro_batches=tuple(MicroBatch(route=0, samples=size, cuts=cuts) for size in samples),
     )
-    return build_plan(parts, candidate.family)
 
 
 def _stage(space: Space, candidate: Candidate, number: int, choice: Choice) -> Stage:

@@ -48,6 +48,7 @@ class PartitionProblem:
     in_flight: tuple[int, ...]
     usable_bytes: tuple[int, ...]  # of a device, by kind
     fewest_stages: int = 1
+    front_ns: Integers | None = None  # messages in front of each layer; given: round trips bound the bottleneck too
 
     @property
     def num_layers(self) -> int:

@@ -1,9 +1,12 @@
 """Find the plan with the shortest simulated step: the one page that wires the search.
 
-1. Spaces: one for each data degree and micro-batch size, the most promising bound first.
-2. Seeds: the exact partition programme chooses devices and cuts of one-stage-a-group plans; borders move from there.
-3. Everything: lineups small enough are enumerated whole, interleaved ones too, pruned by bounds; the others climbed.
-4. The best plan is written out, simulated, checked without any solver code and bounded. A search that has ended by
+1. Spread: where the target allows tensor degrees, or device kinds in any order are too many to look through, the
+   engine of ``planner.search.chains`` finds the best stages spread over data x tensor ranks; very large clusters end
+   here. The steps below look for something shorter.
+2. Spaces: one for each data degree and micro-batch size, the most promising bound first.
+3. Seeds: the exact partition programme chooses devices and cuts of one-stage-a-group plans; borders move from there.
+4. Everything: lineups small enough are enumerated whole, interleaved ones too, pruned by bounds; the others climbed.
+5. The best plan is written out, simulated, checked without any solver code and bounded. A search that has ended by
    itself with nothing left out is ``optimal``: no plan of its space has a shorter simulated step.
 """
 
@@ -13,14 +16,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import get_args
 
-import ortools
-
-from planner import __version__
-from planner.check.problem import check_against
 from planner.costs.price import ProblemCosts
 from planner.errors import PlanError, SolverError
 from planner.plan.answer import Answer, Limit, Progress, Reason
-from planner.plan.plan import Plan, Prediction, Provenance
+from planner.plan.plan import Plan
 from planner.problem.options import Constraints, Family, SearchOptions
 from planner.problem.problem import Problem, check_options
 from planner.search.contest import Contest, Entry, Stopped
@@ -33,11 +32,13 @@ from planner.search.enumeration import (
     lineups,
     start_batch,
 )
+from planner.search.finish import Origin, finished_plan
 from planner.search.reasons import reasons, warnings
 from planner.search.relaxation import relaxations
 from planner.search.reorder import Reordering
 from planner.search.seeds import seed
 from planner.search.space import Space, make_space
+from planner.search.spread.run import SpreadRun
 from planner.units import NS_PER_SECOND
 
 __all__ = ["Listener", "search"]
@@ -50,6 +51,7 @@ _UNITS_A_LINEUP = 100_000
 _UNITS_A_START = 5_000  # stage and layer
 _SEEDS_SHARE = 0.5  # of the budget
 _SYNTHESIS_SHARE = 0.25  # of the time limit, in units of work, after the rest
+_SPREAD_SHARE = 0.5  # of the time limit
 _LIMITS = ("optimal", "deterministic", "wall", "killed")
 _BUDGET_SHARE = 0.15  # of the time limit, in units of work: a slow machine reaches it before the wall
 _NO_BUDGET = 2**62  # fast mode: work as long as the time lasts
@@ -88,6 +90,7 @@ class _Search:
         self._phase, self._done, self._spaces = "bounds", 0, list[Space]()
         self._spaces_seen: list[Space] = []
         self._refusal: PlanError | None = None
+        self._spread = SpreadRun(self._costs, options, self._deadline_s(_SPREAD_SHARE), self._asked_to_stop)
         leaves_time = options.schedules == "synthesised"
         self._contest = Contest(
             costs=self._costs,
@@ -115,8 +118,9 @@ class _Search:
 
     def _answer(self, limit: Limit) -> Answer:
         best, found = self._contest.best, self._spaces_seen
-        if best is not None:
-            plan = self._written(best, limit)
+        limit = self._spread.limit_with(limit)
+        if best is not None or self._spread.best is not None:
+            plan = self._written(best, limit) if best is not None else self._spread_plan(limit)
             return Answer(status="succeeded", limit=limit, plan=plan, warnings=self._warnings(found))
         if limit == "wall":
             raise SolverError("no plan was found before the search was ended", code="no_plan_in_time")
@@ -144,6 +148,7 @@ class _Search:
 
     def _search_named(self) -> bool:
         """Whether no plan with a named order is shorter."""
+        self._look_for_spread()
         for degrees in self._degrees():
             self._contest.spend(_UNITS_A_SPACE)
             self._spaces_seen.append(make_space(self._costs, degrees, self._constraints))
@@ -183,7 +188,17 @@ class _Search:
         return self._options.constraints
 
     def _degrees(self) -> Iterator[Degrees]:
-        return allowed_degrees(self._costs.problem, self._constraints)
+        if not self._spread.stands_alone:
+            yield from allowed_degrees(self._costs.problem, self._constraints)
+
+    def _look_for_spread(self) -> None:
+        """Its step is what everything else must beat."""
+        self._phase = "spread"
+        self._spread.run()
+        if self._spread.best is not None:
+            self._contest.known_ns = self._spread.best.step_ns
+            self._listener.on_incumbent(self._spread_plan("killed"))
+        self._phase = "bounds"
 
     def _asked_to_stop(self) -> bool:
         self._say()
@@ -241,7 +256,8 @@ class _Search:
     @cached_property
     def _bound_ns(self) -> int:
         """Of any schedule with any of the allowed degrees."""
-        return min(space.bound_ns for space in self._spaces)
+        spread = [] if self._spread.bound_ns is None else [self._spread.bound_ns]
+        return min([*spread, *(space.bound_ns for space in self._spaces)])
 
     def _on_better(self, entry: Entry) -> None:
         """Hand it out, though not so often that writing and checking takes more than a tenth of the time."""
@@ -256,11 +272,11 @@ class _Search:
         if now_s - self._said_s < _SAY_EVERY_S:
             return
         self._said_s = now_s
-        best = self._contest.best
+        has_plan = self._contest.best is not None or self._spread.best is not None
         progress = Progress(
             phase=self._phase,
-            incumbent_ns=best.step_ns if best else None,
-            bound_ns=self._bound_ns if self._spaces else None,
+            incumbent_ns=self._contest.best_ns if has_plan else None,
+            bound_ns=self._bound_ns if self._spaces else self._spread.bound_ns,
             candidates_done=self._done,
             candidates_total=len(self._spaces),
         )
@@ -270,28 +286,15 @@ class _Search:
         """The plan with its prediction, checked as if somebody else had made it."""
         made = self._contest.written(entry)
         assert made.timeline.step_ns == entry.step_ns, f"scored {entry.step_ns}, simulated {made.timeline.step_ns}"
-        assert self._bound_ns <= entry.step_ns, f"bound {self._bound_ns} ns above a step of {entry.step_ns} ns"
-        problem, options = self._costs.problem, self._options
-        prediction = Prediction(
-            step_ns=made.timeline.step_ns,
-            bound_ns=self._bound_ns,
-            bound_model="any_schedule",
-            bubble=made.timeline.bubble,
-            peak_bytes=made.timeline.peak_bytes or (),
-            memory_limit_bytes=made.prices.limit_bytes,
-            costs=made.prices.costs,
-        )
-        provenance = Provenance(
-            planner=__version__,
-            family=entry.candidate.family if entry.method is None else "synthesised",
-            method=entry.method,
-            solver=f"ortools {ortools.__version__}",
-            seed=options.seed,
-            limit=limit,
-            search_ns=round((time.monotonic() - self._started_s) * NS_PER_SECOND),
-            profiles=tuple(sorted(profile.digest for profile in problem.profiles)),
-        )
-        plan = made.plan.model_copy(update={"prediction": prediction, "provenance": provenance})
-        verdict = check_against(plan, problem)
-        assert verdict.fault is None, f"the search wrote a plan that is refused: {verdict.fault}"
-        return plan
+        family = entry.candidate.family if entry.method is None else "synthesised"
+        return finished_plan(made, self._costs.problem, self._origin(family, entry.method, limit, self._bound_ns))
+
+    def _spread_plan(self, limit: Limit) -> Plan:
+        assert self._spread.best is not None
+        assert self._spread.bound_ns is not None
+        bound_ns = self._bound_ns if self._spaces else self._spread.bound_ns
+        return finished_plan(self._spread.best.made, self._costs.problem, self._origin("1f1b", None, limit, bound_ns))
+
+    def _origin(self, family: str, method: str | None, limit: Limit, bound_ns: int) -> Origin:
+        search_ns = round((time.monotonic() - self._started_s) * NS_PER_SECOND)
+        return Origin(family, method, bound_ns, self._options.seed, limit, search_ns)

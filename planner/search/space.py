@@ -22,9 +22,9 @@ from planner.search.bounds import any_schedule_ns
 from planner.search.degrees import Degrees
 from planner.search.devices import DeviceClass, device_classes
 from planner.search.partition import Integers
-from planner.search.tables import ClassTables
+from planner.search.tables import ClassTables, spans
 
-__all__ = ["Space", "layer_graph", "make_space"]
+__all__ = ["Space", "TableBuilder", "layer_graph", "make_space"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +104,7 @@ def make_space(costs: ProblemCosts, degrees: Degrees, constraints: Constraints) 
         problem.cluster, data=degrees.data, unused_kinds=unused, most_blocks=graph.num_layers
     )
     for device_class in found_classes:
-        builder = _Builder(costs, graph, constraints, device_class)
+        builder = TableBuilder(costs, graph, constraints, device_class, StateCut())
         try:
             found = {size: builder.build(size) for size in sizes}
         except PriceError as error:
@@ -125,18 +125,20 @@ def make_space(costs: ProblemCosts, degrees: Degrees, constraints: Constraints) 
 
 
 @dataclass(frozen=True)
-class _Builder:
-    """Makes the tables of one device class."""
+class TableBuilder:
+    """Makes the tables of one device class; ``state_cut``: tensor degree and how the state is dealt to the ranks."""
 
     costs: ProblemCosts
     graph: LayerGraph
     constraints: Constraints
     device_class: DeviceClass
+    state_cut: StateCut
 
     def build(self, rank_samples: int) -> ClassTables:
         """Raises ``PriceError`` where the profile has no price."""
         kind = self.costs.kinds[self.device_class.device_kind]
-        shape = RankShape(rank_samples, 0, self.costs.problem.workload.sequence_length)
+        length = self.costs.problem.workload.sequence_length
+        shape = RankShape(rank_samples, 0, length, self.state_cut.tensor)
         prices = tuple(kind.layer(layer, shape) for layer in range(self.graph.num_layers))
         border_bytes = self._border_bytes(prices)
         return ClassTables(
@@ -144,7 +146,7 @@ class _Builder:
             prices=prices,
             per_instruction_ns=kind.profile.overheads.per_instruction_ns,
             allowed=self._allowed(),
-            state_bytes=self._state_bytes(),
+            state_bytes=self._state_bytes,
             border_bytes=border_bytes,
             border_ns=np.array([2 * self._message_ns(int(size)) for size in border_bytes], np.int64),
             trained_params=np.array([layer.num_trained_params for layer in kind.profile.layers], np.int64),
@@ -171,11 +173,13 @@ class _Builder:
                 allowed &= ~((first <= pin.layer) & (pin.layer < end))
         return allowed
 
+    @cached_property
     def _state_bytes(self) -> Integers:
         """[first, end]; of layers of the stage that share a weight the largest counts."""
         layers = self.costs.kinds[self.device_class.device_kind].profile.layers
-        cut = StateCut()
-        own = [layer_state_bytes(layer, self.costs.problem.workload, cut) for layer in layers]
+        own = [layer_state_bytes(layer, self.costs.problem.workload, self.state_cut) for layer in layers]
+        if not self.graph.tied:
+            return spans(np.array(own, np.int64))
         size = self.graph.num_layers
         found = np.zeros((size, size + 1), np.int64)
         for first in range(size):

@@ -117,8 +117,25 @@ class Chain:
     def cut(self, picks: tuple[Pick, ...]) -> Cut:
         """Stages in order, with their sum and the largest."""
         places = [(pick.option, pick.end_layer - pick.first_layer - 1, pick.first_layer) for pick in picks]
-        sum_ns = sum(int(self.way_ns[place]) for place in places)
-        return Cut(picks, sum_ns, max(int(self.stage_ns[place]) for place in places))
+        ways_ns = [int(self.way_ns[place]) for place in places]
+        trips_ns = [
+            self._round_trip_ns(sum(ways_ns[n:]), pick.first_layer, len(picks) - n) for n, pick in enumerate(picks)
+        ]
+        return Cut(picks, sum(ways_ns), max(*trips_ns, *(int(self.stage_ns[place]) for place in places)))
+
+    def _round_trip_ns(self, way_ns: int, layer: int, position: int) -> int:
+        """The shortest time between two micro-batches that a round trip from a stage to the end and back allows."""
+        front_ns, in_flight = self.problem.front_ns, self.problem.in_flight[position - 1]
+        if front_ns is None or in_flight >= self.problem.num_micro_batches:
+            return 0
+        return -(-(way_ns - int(front_ns[layer])) // in_flight)
+
+    def longest_ways_ns(self, limits: Limits, position: int) -> Integers:
+        """By first layer: the longest way from there to the end whose round trip keeps to the limits."""
+        front_ns, in_flight = self.problem.front_ns, self.problem.in_flight[position - 1]
+        if front_ns is None or in_flight >= self.problem.num_micro_batches:
+            return np.full(self.num_layers + 1, NO_PLAN, np.int64)
+        return np.append(in_flight * limits.stage_ns + front_ns, NO_PLAN)
 
     def largest_reduction_ns(self, cut: Cut) -> int:
         """Sum of gradients over the routes, of the stage where it takes longest."""

@@ -2,6 +2,11 @@
 
 ``S(j, l, v)`` = least sum of stage times for layers [l, L) in exactly j stages that use exactly the devices v, every
 stage within the limits and the memory of its position. Rows that no stages in front could complete are left out.
+
+Round trips: under 1F1B the j-th stage from the end starts a micro-batch only when the one ``in_flight[j-1]`` before it
+is back, so two micro-batches are at least (way from the stage to the end and back) / in flight apart. That way is S
+itself, and the least S of a state is best for the sum and for the round trip: states whose least S is too long are
+dropped, and the programme stays exact.
 """
 
 from collections.abc import Sequence
@@ -106,6 +111,7 @@ def fill_tables(chain: Chain, limits: Limits, rows: Rows) -> Tables:
         table = np.full((num_layers + 1, len(chain.levels[position].vectors)), NO_PLAN, np.int64)
         if low <= high:
             _fill_level(table[low : high + 1], sums[-1], (steps, chain.levels[position]), low, rows)
+        table[table > chain.longest_ways_ns(limits, position)[:, None]] = NO_PLAN
         sums.append(table)
         (finite,) = np.nonzero((table < NO_PLAN).any(axis=1)) if table.size else (np.zeros(0),)
         first = int(finite.min(initial=num_layers))
