@@ -7,7 +7,7 @@ from planner.cli.exit_codes import InputFileError
 from planner.cli.files import make_contract, read_cluster, read_contract, read_profile, read_workload
 from planner.errors import ContractError, Fault
 from planner.problem.cluster import Cluster
-from planner.problem.options import Constraints, Mode, Schedules
+from planner.problem.options import Constraints, Mode, Schedules, Target
 from planner.problem.problem import Problem, check_options
 from planner.problem.profile import ModelProfile
 from planner.problem.request import Request
@@ -54,6 +54,7 @@ def search_request(
     mode: Mode,
     seed: int,
     schedules: Schedules = "named",
+    target: Target = "executor",
 ) -> Request:
     """A request with its documents inline; the options are checked against the problem."""
     request = make_contract(
@@ -67,6 +68,7 @@ def search_request(
         mode=mode,
         seed=seed,
         schedules=schedules,
+        target=target,
     )
     check_options(problem, request.options)
     return request

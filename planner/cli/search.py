@@ -38,6 +38,10 @@ def search(
         Literal["named", "synthesised"],
         typer.Option(help="synthesised: orders made for the costs of the best plans too; takes longer."),
     ] = "named",
+    target: Annotated[
+        Literal["executor", "any"],
+        typer.Option(help="any: plans that the executor does not run yet too, with tensor degrees and shared state."),
+    ] = "executor",
     constraints: Annotated[
         Path | None, typer.Option("--constraints", metavar="FILE", help="What the plan may use, as in a request.")
     ] = None,
@@ -62,7 +66,9 @@ def search(
     if (problem is None) == (request_file is None):
         raise typer.BadParameter("give --profile, --cluster and --workload, or --request", param_hint="--request")
     if problem is not None:
-        request = search_request(problem, constraints, time_limit=time_limit, mode=mode, seed=seed, schedules=schedules)
+        request = search_request(
+            problem, constraints, time_limit=time_limit, mode=mode, seed=seed, schedules=schedules, target=target
+        )
     else:
         assert request_file is not None
         request = read_request(request_file)
