@@ -17,9 +17,9 @@ from planner.search.partition import NO_PLAN, Cut, Integers, Pick, StageOption
 
 __all__ = ["Priced", "fluid_ns", "priced_sum"]
 
-_ROUNDS = 40
+_ROUNDS = 60
 _AHEAD = 0.05  # of the value: the target where none is given
-_PATIENCE = 4  # rounds without a better bound, before steps are halved
+_PATIENCE = 5  # rounds without a better bound, before steps are halved
 _SHORTEST_STEP = 0.02  # of Polyak's
 
 
