@@ -34,7 +34,7 @@ __all__ = [
 
 _KEEP_LEAST_FIRST: tuple[tuple[Family, ...], ...] = (
     ("1f1b", "interleaved", "wave", "gpipe", "breadth-first"),  # whole backwards
-    ("zb-h1", "zb-h2", "v-min", "v-half", "zb-v", "dualpipe-v"),
+    ("zb-h1", "zb-h2"),
 )
 QUICK_FAMILIES: tuple[Family, ...] = ("1f1b", "gpipe", "interleaved")
 _MOST_ORDERED = 50_000  # instructions
@@ -87,12 +87,14 @@ def _has_all_sequences(space: Space) -> bool:
 
 
 def _on_groups(num_groups: int, families: Sequence[Family], constraints: Constraints) -> Sequence[Family]:
-    """On one group all families take equally long; of each way to go backward the one that keeps least stands."""
+    """On one group, families with one stage take equally long: of each way to go backward the one that keeps least
+    stands. With a V the sum of gradients of one stage runs beside the other, earlier or later.
+    """
     if num_groups > 1:
         return families
     allowed = constraints.families or families
     least = [next((family for family in kind if family in allowed), None) for kind in _KEEP_LEAST_FIRST]
-    return [family for family in families if family in least]
+    return [family for family in families if family in least or FAMILIES[family].placement == "v"]
 
 
 def _stage_counts(space: Space, family: Family, num_groups: int, constraints: Constraints) -> Iterator[int]:
