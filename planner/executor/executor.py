@@ -289,7 +289,8 @@ class Executor:
         if self._measurement is None or self._broken is not None:
             return
         try:
-            self._measurement.wait()
+            with self._guard.between_calls():
+                self._measurement.wait()
         except PeerLostError as error:
             self._broken = "a rank was lost"
             raise self._guard.lost(None, None) from error

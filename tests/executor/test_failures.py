@@ -69,6 +69,17 @@ def test_a_rank_told_to_stop_finishes_the_step_with_the_others(rank: int, ranks:
     assert found == [[False, True, True, "terminated"]] * 2
 
 
+def test_a_rank_that_fails_in_its_update_stops_those_that_have_finished_the_step(mortal: Ranks) -> None:
+    """The others wait for its notes of the step, in no instruction; its process stays and closes nothing."""
+    mortal.send(CASE, 4, {"how": "raise in the update", "rank": 2})
+    failed = mortal.answer(2)
+    assert (failed.error, failed.code) == ("ExecutorError", "instruction_failed")
+    answers = [mortal.answer(rank) for rank in (0, 1, 3)]
+    for answer in answers:
+        require_report(answer, "rank 2 failed in 2U0 of call 1: ValueError: sabotage")
+    assert "ended" in [answer.error for answer in answers]  # by its guard, not by the group's timeout
+
+
 def test_a_hanging_rank_is_ended_by_its_deadline(mortal: Ranks) -> None:
     mortal.send(CASE, 4, {"how": "hang", "rank": 3})
     for rank in range(4):

@@ -463,6 +463,11 @@ def sabotaged(group: Any, *, how: str, rank: int, micro_batch: int = 2) -> float
     executor = Executor(plan, model, squares, Tensor.numel, adamw, process_group=group, emulate=True)
     batch = (torch.ones(16, 3, 4), torch.zeros(16, 3, 4))
     executor.step(batch)
+    if how == "raise in the update":
+        if executor.rank == rank:
+            executor.optimizer.register_step_pre_hook(lambda *_: _raise())
+        executor.step(batch)
+        return executor.step(batch).loss
     if how == "kill between steps":
         if executor.rank == rank:
             _kill()
