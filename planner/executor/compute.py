@@ -57,6 +57,7 @@ def forward_action(found: LocalVisit, visits: Visits, tools: Tools) -> Action:
     """F: the layers with their graph, and the visit's part of the loss where its stage has one."""
     state, arrivals, part = found.state, found.arrivals, found.batch_part
     with_gradient = tuple(sorted(found.layout.gradient_inputs))
+    first_row = found.first_row + found.rows.first
     reads_batch, reads_labels = found.layout.reads_batch, found.runner.reads_labels
     run, hand_over = _run(found), visits.hand_over(found)
     losses = _losses(found, tools)
@@ -70,6 +71,7 @@ def forward_action(found: LocalVisit, visits: Visits, tools: Tools) -> Action:
         starts_ns.append(now())
         for layer in with_gradient:
             state.taken[layer].requires_grad_()
+        state.first_sample = batch.num_seen + first_row
         inputs = batch.inputs[part] if reads_batch else None  # type: ignore[index]
         labels = batch.labels[part] if reads_labels else None  # type: ignore[index]
         outputs = run(state, Portion(inputs, labels))

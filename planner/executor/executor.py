@@ -147,7 +147,9 @@ class Executor:
             raise ExecutorError("told to stop: the step before was the last", code="terminated")
         recorder, sums, live = self._ready.tools.recorder, self._ready.tools.sums, self._ready.live
         self._collect()
-        with self._call(self._ready.step, partial(self._intake.take_step, batch, counted)):
+        with self._call(
+            self._ready.step, partial(self._intake.take_step, batch, counted, num_seen=self.progress.samples)
+        ):
             sums.go_on() if live.kept_counted else sums.begin()
             recorder.begin()
             started = time.monotonic()

@@ -25,8 +25,9 @@ class Intake:
         check_batch(*batch, self._ready.batch, rank=self._rank)
         self._put(batch, count_parts(self.count, batch[1], self._ready.counted))
 
-    def take_step(self, batch: tuple[Tensor, Tensor], counted: int | None) -> None:
+    def take_step(self, batch: tuple[Tensor, Tensor], counted: int | None, *, num_seen: int) -> None:
         """Divided by one number for all steps up to an update, where gradients wait for it."""
+        self._ready.tools.batch.num_seen = num_seen
         kept = self._ready.live.kept_counted
         if not kept and not self._ready.keeps_gradients and counted is None:
             self.take(batch)

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from planner.cutting.layer import CutLayer
 from planner.errors import PlannerError
 from planner.executor.compute import Tools
+from planner.executor.draws import Draws
 from planner.executor.evaluation import only_forward
 from planner.executor.facts import Facts, Wish, comparable, gather_facts
 from planner.executor.gathering import BatchPart, counted_parts, update_of_visit
@@ -32,7 +33,6 @@ from planner.executor.update import Batch, Norm, Update
 from planner.executor.versions import WeightVersions
 from planner.plan.dependencies import Dependencies
 from planner.plan.instruction import Instruction
-from planner.plan.plan import Plan
 from planner.schedules.lower import Send, lower
 
 __all__ = ["Ready", "agree", "prepare"]
@@ -80,7 +80,7 @@ def prepare(wish: Wish, facts: Facts, team: Team, *, name: str, live: Live | Non
     tools = Tools(
         rank=team.rank,
         device=team.device,
-        runners=_runners(wish.plan, facts, live.held.layers, rank=team.rank),
+        runners=_runners(wish, facts, live.held.layers, team=team),
         shapes=facts.shapes,
         width=max((len(b.layers) for layout in facts.layouts.values() for b in layout.given), default=1),
         office=PostOffice(team, _channels(facts, team)),
@@ -134,13 +134,14 @@ def _rolling(
 
 
 def _runners(
-    plan: Plan, facts: Facts, layers: tuple[CutLayer, ...], *, rank: int
+    wish: Wish, facts: Facts, layers: tuple[CutLayer, ...], *, team: Team
 ) -> dict[tuple[int, int], StageRunner]:
     """Of the stages of this rank, by (route, stage)."""
+    plan, draws = wish.plan, Draws(wish.seed, team.device)
     return {
-        (route, stage): StageRunner(plan.stages[stage], layout, layers=layers, graph=plan.graph)
+        (route, stage): StageRunner(plan.stages[stage], layout, layers=layers, graph=plan.graph, draws=draws)
         for (route, stage), layout in facts.layouts.items()
-        if rank in plan.groups[plan.stages[stage].group]
+        if team.rank in plan.groups[plan.stages[stage].group]
     }
 
 

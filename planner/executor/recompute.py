@@ -1,8 +1,8 @@
 """A layer whose activations are dropped after its forward and computed again before its backward.
 
 Method: Chen et al. 2016 (sublinear memory), one layer a cell. ``RecomputedLayer`` keeps the layer's inputs only;
-its backward runs the layer again, unless ``Cell.restore`` (the plan's R) already did. Random numbers are those of the
-first run.
+its backward runs the layer again, unless ``Cell.restore`` (the plan's R) already did. ``run`` draws the same random
+numbers each time (``planner.executor.draws``).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,23 +20,21 @@ Outputs = Tensor | tuple[Tensor, ...]
 class Cell:
     """One run of one layer: its inputs from F on, its graph from R, or from inside the backward, on.
 
-    ``run``: how the layer is called where it gives several tensors.
+    ``run``: how the layer is called where that is not by itself.
     """
 
-    __slots__ = ("_inputs", "_leaves", "_module", "_needs", "_outputs", "_random", "_run")
+    __slots__ = ("_inputs", "_leaves", "_module", "_needs", "_outputs", "_run")
 
-    def __init__(self, module: nn.Module, run: Callable[..., tuple[Tensor, ...]] | None = None) -> None:
+    def __init__(self, module: nn.Module, run: Callable[..., Outputs] | None = None) -> None:
         self._module = module
         self._run: Callable[..., Outputs] = run if run is not None else module
         self._inputs: tuple[Tensor, ...] = ()
         self._needs: tuple[bool, ...] = ()
         self._leaves: tuple[Tensor, ...] = ()
         self._outputs: Outputs | None = None
-        self._random: _RandomState | None = None
 
     def forward(self, inputs: tuple[Tensor, ...], needs: tuple[bool, ...]) -> Outputs:
         self._inputs, self._needs = tuple(tensor.detach() for tensor in inputs), needs
-        self._random = _RandomState(inputs[0].device) if self._module.training else None
         return self._run(*inputs)
 
     def restore(self) -> None:
@@ -46,10 +44,10 @@ class Cell:
             leaf.requires_grad_() if need else leaf for leaf, need in zip(leaves, self._needs, strict=True)
         )
         with torch.enable_grad():
-            if self._random is None:
+            if not self._module.training:
                 self._outputs = self._run(*self._leaves)
             else:
-                with self._random.replayed(), _spared_buffers(self._module):
+                with _spared_buffers(self._module):
                     self._outputs = self._run(*self._leaves)
 
     def backward(self, gradients: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
@@ -78,38 +76,6 @@ def _spared_buffers(module: nn.Module) -> Iterator[None]:
     finally:
         for part, name, buffer in held:
             setattr(part, name, buffer)
-
-
-class _RandomState:
-    def __init__(self, device: torch.device) -> None:
-        self._cpu = torch.get_rng_state()
-        self._device = device if device.type == "cuda" else None
-        self._cuda = torch.cuda.get_rng_state(device) if self._device is not None else None
-
-    def replayed(self) -> "_Replay":
-        return _Replay(self)
-
-    def set(self) -> None:
-        torch.set_rng_state(self._cpu)
-        if self._cuda is not None and self._device is not None:
-            torch.cuda.set_rng_state(self._cuda, self._device)
-
-    def now(self) -> "_RandomState":
-        return _RandomState(self._device or torch.device("cpu"))
-
-
-class _Replay:
-    """The random numbers of a state inside the block, those from before after it."""
-
-    def __init__(self, state: _RandomState) -> None:
-        self._state = state
-        self._before = state.now()
-
-    def __enter__(self) -> None:
-        self._state.set()
-
-    def __exit__(self, *_: object) -> None:
-        self._before.set()
 
 
 class _Recomputed(torch.autograd.Function):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from planner.cutting.layer import CutLayer, reads_labels
 from planner.cutting.slicing import num_carried, run_slice
 from planner.executor.deferral import Deferral
 from planner.executor.deferred_functions import Work
+from planner.executor.draws import Chance, Draws, chances, may_draw
 from planner.executor.layout import StageLayout
 from planner.executor.recompute import Cell, run_recomputed, run_recomputed_parts
 from planner.executor.slices import Handed, SlicePlace
@@ -21,19 +22,23 @@ from planner.plan.plan import Stage
 __all__ = ["Portion", "StageRunner", "VisitState"]
 
 
+_Result = TypeVar("_Result")
+
+
 @dataclass(slots=True)
 class VisitState:
     """What lives of one visit of this rank from its F to its last backward; tensors by layer number.
 
     ``taken`` came in over borders, ``given`` leaves with its graph, ``returned`` are gradients of ``given`` by
     (reader stage, layer), ``back`` gradients of ``taken``; ``handed`` is what later slices read of this one,
-    ``weight_works`` what I left for W.
+    ``weight_works`` what I left for W. ``first_sample``: of its rows, counted from the first step of the training.
     """
 
     taken: dict[int, Tensor] = field(default_factory=dict)
     given: dict[int, Tensor] = field(default_factory=dict)
     returned: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     back: dict[int, Tensor] = field(default_factory=dict)
+    first_sample: int = 0
     loss: Tensor | None = None
     handed: list[Handed] = field(default_factory=list)
     cells: list[Cell] = field(default_factory=list)
@@ -61,6 +66,7 @@ class _Call(NamedTuple):
     recomputed: bool
     reads_labels: bool
     num_carried: int
+    chances: tuple[Chance, ...]
 
 
 _Run = Callable[[_Call, list[Tensor]], Tensor]
@@ -69,13 +75,22 @@ _Run = Callable[[_Call, list[Tensor]], Tensor]
 class StageRunner:
     """Runs a stage's layers in order; a layer gets the outputs that it reads, or the batch."""
 
-    def __init__(self, stage: Stage, layout: StageLayout, *, layers: tuple[CutLayer, ...], graph: LayerGraph) -> None:
+    def __init__(
+        self, stage: Stage, layout: StageLayout, *, layers: tuple[CutLayer, ...], graph: LayerGraph, draws: Draws
+    ) -> None:
         dropped = set(stage.recompute.get("full", ()))
         self.layout = layout
+        self._draws = draws
         modules = [layers[number].module for number in stage.layers]
         self._calls = tuple(
             _Call(
-                number, module, *graph.layer_reads[number], number in dropped, reads_labels(module), num_carried(module)
+                number,
+                module,
+                *graph.layer_reads[number],
+                recomputed=number in dropped,
+                reads_labels=reads_labels(module),
+                num_carried=num_carried(module),
+                chances=chances(module),
             )
             for number, module in zip(stage.layers, modules, strict=True)
         )
@@ -122,26 +137,35 @@ class StageRunner:
 
     def _whole(self, visit: VisitState, call: _Call, arguments: list[Tensor]) -> Tensor:
         if call.recomputed and torch.is_grad_enabled():
-            cell = Cell(call.module)
+            cell = Cell(call.module, self._drawing(call.module, call, sample=visit.first_sample))
             visit.cells.append(cell)
             return run_recomputed(cell, self._anchor, arguments)
-        output: Tensor = call.module(*arguments)
+        output: Tensor = self._drawing(call.module, call, sample=visit.first_sample)(*arguments)
         return output
 
     def _slice(self, visit: VisitState, place: SlicePlace, call: _Call, arguments: list[Tensor]) -> Tensor:
         before = place.carried.before(call.layer) if call.num_carried else []
         if call.recomputed and torch.is_grad_enabled():
             run = partial(_run_flat, call, place.first_token, len(arguments))
-            cell = Cell(call.module, run)
+            cell = Cell(call.module, self._drawing(run, call, sample=visit.first_sample, token=place.first_token))
             visit.cells.append(cell)
             flat = [*arguments, *(tensor for earlier in before for tensor in earlier)]
             output, *parts = run_recomputed_parts(cell, self._anchor, flat)
             carried = tuple(parts)
         else:
-            output, carried = run_slice(call.module, arguments, before=before, first_token=place.first_token)
+            whole = partial(run_slice, call.module, arguments, before=before, first_token=place.first_token)
+            output, carried = self._drawing(whole, call, sample=visit.first_sample, token=place.first_token)()
         if call.num_carried and not place.is_last:
             visit.handed += place.carried.add(call.layer, carried)
         return output
+
+    def _drawing(
+        self, run: Callable[..., _Result], call: _Call, *, sample: int, token: int = 0
+    ) -> Callable[..., _Result]:
+        """``run`` as it is, where it draws no random numbers; a second run must draw those of the first in any case."""
+        if (call.recomputed and call.module.training) or (call.chances and may_draw(call.chances)):
+            return self._draws.seeded(run, call.layer, sample=sample, token=token)
+        return run
 
 
 def _run_flat(call: _Call, first_token: int, num_inputs: int, *tensors: Tensor) -> tuple[Tensor, ...]:

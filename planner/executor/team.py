@@ -15,7 +15,7 @@ from planner.executor.devices import device_of
 from planner.executor.teardown import hold
 from planner.plan.plan import Plan
 
-__all__ = ["Circle", "SharedStore", "Team", "make_team"]
+__all__ = ["Circle", "SharedStore", "Team", "finish", "make_team"]
 
 STORE_PREFIX = "parallel-planner"
 
@@ -86,7 +86,7 @@ class Team:
     def sum(self, values: Tensor) -> Tensor:
         """``values`` summed over all ranks, in place."""
         if self.group is not None and self.num_ranks > 1:
-            _finish(dist.all_reduce(values, group=self.group, async_op=True))
+            finish(dist.all_reduce(values, group=self.group, async_op=True))
         return values
 
     def gather(self, values: Tensor) -> Tensor:
@@ -94,11 +94,13 @@ class Team:
         found = values.new_empty((self.num_ranks, *values.shape))
         if self.group is None or self.num_ranks == 1:
             return found.copy_(values)
-        _finish(dist.all_gather(list(found.unbind()), values, group=self.group, async_op=True))
+        finish(dist.all_gather(list(found.unbind()), values, group=self.group, async_op=True))
         return found
 
 
-def _finish(work: dist.Work) -> None:
+def finish(work: dist.Work | None) -> None:
+    """Wait for a transfer in which this rank takes part, and let none of gloo's threads be its last holder."""
+    assert work is not None, "this rank is in the group"
     work.wait()
     hold(work)
 

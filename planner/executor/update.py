@@ -31,11 +31,13 @@ class Batch:
     """The global batch of the call that runs, what its loss is divided by, and this rank's parts of the loss.
 
     ``counted``: by update, what the loss of a backward is divided by; ``num_counted``: what the loss shown is.
+    ``num_seen``: samples of all steps before.
     """
 
     inputs: Tensor | None = None
     labels: Tensor | None = None
     num_counted: int = 0
+    num_seen: int = 0
     marks: BatchMarks | None = None
     counted: tuple[int, ...] = ()
     losses: list[Tensor] = field(default_factory=list)

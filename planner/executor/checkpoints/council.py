@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from planner.errors import CheckpointError, Fault, PlannerError
 from planner.executor.messages import ConnectionLostError
-from planner.executor.team import Team
+from planner.executor.team import Team, finish
 
 __all__ = ["Council", "file_error"]
 
@@ -83,16 +83,16 @@ class Council:
         size = torch.tensor([len(data)], device=self._team.device)
         try:
             for tensor in (size, data):
-                dist.send(tensor, self._team.global_ranks[rank], group=self._team.group)
+                finish(dist.isend(tensor, self._team.global_ranks[rank], group=self._team.group))
         except RuntimeError as error:
             raise ConnectionLostError(None, error, suspect=rank) from error
 
     def _receive(self, rank: int) -> str:
         size = torch.zeros(1, dtype=torch.int64, device=self._team.device)
         try:
-            dist.recv(size, self._team.global_ranks[rank], group=self._team.group)
+            finish(dist.irecv(size, self._team.global_ranks[rank], group=self._team.group))
             data = torch.empty(int(size.item()), dtype=torch.uint8, device=self._team.device)
-            dist.recv(data, self._team.global_ranks[rank], group=self._team.group)
+            finish(dist.irecv(data, self._team.global_ranks[rank], group=self._team.group))
         except RuntimeError as error:
             raise ConnectionLostError(None, error, suspect=rank) from error
         return data.cpu().numpy().tobytes().decode()
