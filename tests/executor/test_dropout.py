@@ -9,8 +9,18 @@ from torch import Tensor, nn
 
 from planner.executor.draws import Draws, chances, may_draw
 from planner.executor.executor import Executor
+from planner.plan.plan import MicroBatch
 from tests.helpers.dropout_cases import DROPOUT_CASES, dropping_model, dropping_run
-from tests.helpers.executor_cases import adamw, make_batch, make_model, make_plan, token_count, token_loss
+from tests.helpers.executor_cases import (
+    adamw,
+    changed,
+    make_batch,
+    make_model,
+    make_plan,
+    squares,
+    token_count,
+    token_loss,
+)
 from tests.helpers.ranks import Ranks
 
 WHOLE = DROPOUT_CASES["1 rank"]
@@ -169,3 +179,26 @@ def test_the_generator_comes_back_where_a_layer_fails() -> None:
     with pytest.raises(ValueError, match="sabotage"):
         Draws(0, torch.device("cpu")).seeded(fails, 0, sample=0, token=0)()
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def sliced_gradients(recompute: tuple[int, ...]) -> list[Tensor]:
+    """Of a line whose samples run in slices of two and four tokens."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 4))
+    line = {**WHOLE, "stages": [(0, 0, 3, 1)], "batches": [(0, 2)], "tokens": 6}
+    plan = changed(
+        make_plan(model, recompute=recompute, **line),
+        micro_batches=(MicroBatch(route=0, samples=2, cuts=(0, 2, 6)),),
+        streams=("0F0.0 0F0.1 0B0.1 0B0.0 0G0 0U0",),
+    )
+    executor = Executor(plan, model, squares, Tensor.numel, adamw, emulate=True)
+    executor.step((torch.ones(2, 6, 4), torch.zeros(2, 6, 4)))
+    return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+
+
+def test_slices_draw_the_same_when_they_run_again(seedings: list[int]) -> None:
+    found = sliced_gradients(())
+    assert seedings == [1, 1]
+    again = sliced_gradients((0, 1, 2))
+    assert len(found) == 4
+    assert all(torch.equal(one, other) for one, other in zip(found, again, strict=True))
