@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from itertools import count
 from pathlib import Path
 from typing import NoReturn
 
@@ -65,10 +66,12 @@ def _answer(request: Request, argument: str = "") -> None:
 
 
 def _slow(request: Request, argument: str) -> None:
-    """Works for so many seconds, says how far it is, and stops when asked to."""
+    """Works for so many seconds, says how far it is, twice however slow the machine, and stops when asked to."""
     until = time.monotonic() + float(argument)
-    while time.monotonic() < until and not _asked_to_stop.is_set():
+    for said in count(1):
         _say(progress=Progress(phase="partition", incumbent_ns=412, bound_ns=398, candidates_done=1))
+        if said > 1 and (time.monotonic() >= until or _asked_to_stop.is_set()):
+            break
         time.sleep(0.1)
     _answer(request, "wall" if _asked_to_stop.is_set() else "")
 
