@@ -115,6 +115,6 @@ def layer_state_bytes(layer: Layer, workload: Workload, cut: StateCut) -> int:
 def require_split(layers: Iterable[tuple[Layer, LayerPrice]]) -> None:
     """Raises ``PriceError`` where a layer's backward is split in a stream but was not measured split."""
     for layer, price in layers:
-        if price.backward_input_ns is None and price.backward_weight_ns is None:
+        if price.backward_input_ns is None or price.backward_weight_ns is None:
             message = f"layer {layer.id!r} has no times of input and weight gradient, which the streams ask for"
             raise PriceError(message, code="no_price", pointer="/streams")

@@ -186,7 +186,8 @@ class ClassTables:
 
 
 def _has_parts(price: LayerPrice) -> bool:
-    return price.backward_input_ns is not None or price.backward_weight_ns is not None or price.backward_ns == 0
+    parts = (price.backward_input_ns, price.backward_weight_ns)
+    return None not in parts or price.backward_ns == 0
 
 
 def spans(values: Integers) -> Integers:

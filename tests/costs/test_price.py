@@ -10,7 +10,14 @@ from planner.plan.graph import LayerGraph, Node
 from planner.plan.mesh import Mesh
 from planner.plan.plan import MicroBatch, Plan, Stage, VisitShape
 from planner.problem.problem import Problem
-from tests.helpers.documents import make_cluster, make_problem, make_profile, make_workload, with_split_costs
+from tests.helpers.documents import (
+    make_cluster,
+    make_problem,
+    make_profile,
+    make_workload,
+    with_points,
+    with_split_costs,
+)
 
 SHAPE = VisitShape(4, 0, 32)
 
@@ -101,6 +108,15 @@ def test_split_backward_needs_its_own_times() -> None:
     unpriced = make_plan(fused, *TWO, streams=streams, groups=((0,), (1,)))
     with pytest.raises(PriceError, match="has no times of input and weight gradient"):
         price_plan(unpriced, fused)
+
+
+@pytest.mark.parametrize("missing", ["backward_input", "backward_weight"])
+def test_one_part_of_a_backward_is_no_price_of_the_other(missing: str) -> None:
+    """A part that was not measured is not free."""
+    half = make_problem(profiles=[with_points(make_profile(split=True), **{missing: None})])
+    plan = make_plan(half, *TWO, streams=("0F0 0F1 0I0 0W0 0I1 0W1 0G0 0U0", TWO_STREAMS[1]), groups=((0,), (1,)))
+    with pytest.raises(PriceError, match="has no times of input and weight gradient"):
+        price_plan(plan, half)
 
 
 def test_a_split_visit_has_its_own_forward_and_memory() -> None:

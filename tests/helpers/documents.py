@@ -189,14 +189,19 @@ def make_profile(
     )
 
 
-def with_split_costs(profile: ModelProfile, *, forward_ns: int, kept_bytes: int, peak_bytes: int) -> ModelProfile:
-    """The profile with the same costs of a split visit at every point."""
-    costs = SplitCosts(forward=make_statistics(forward_ns), kept_bytes=kept_bytes, peak_bytes=peak_bytes)
+def with_points(profile: ModelProfile, **values: object) -> ModelProfile:
+    """The profile with the same values of some fields at every point."""
     measurements = tuple(
-        one.model_copy(update={"points": tuple(p.model_copy(update={"split": costs}) for p in one.points)})
+        one.model_copy(update={"points": tuple(point.model_copy(update=values) for point in one.points)})
         for one in profile.measurements
     )
     return profile.model_copy(update={"measurements": measurements})
+
+
+def with_split_costs(profile: ModelProfile, *, forward_ns: int, kept_bytes: int, peak_bytes: int) -> ModelProfile:
+    """The profile with the same costs of a split visit at every point."""
+    costs = SplitCosts(forward=make_statistics(forward_ns), kept_bytes=kept_bytes, peak_bytes=peak_bytes)
+    return with_points(profile, split=costs)
 
 
 def make_link(source: str, target: str, tier: str, *, latency_ns: int = 1_000, bytes_per_us: int = 1_000) -> Link:

@@ -12,7 +12,7 @@ from planner.problem.options import Constraints, LayerPin, Schedules, SearchOpti
 from planner.problem.problem import Problem
 from planner.problem.profile import Reads
 from planner.search.search import Listener, search
-from tests.helpers.documents import make_cluster, make_problem, make_profile, make_workload
+from tests.helpers.documents import make_cluster, make_problem, make_profile, make_workload, with_points
 from tests.helpers.slow_link import MADE_NS, NAMED_NS, ONE_LINE, slow_link
 
 MS = 1_000_000
@@ -138,6 +138,18 @@ def test_split_backwards_are_used_where_the_profiles_have_their_parts() -> None:
     (warning,) = whole.warnings
     assert (warning.code, warning.layer, warning.device_kind) == ("no_split", 0, "cpu-a")
     assert "no order with a split backward was tried" in warning.message
+
+
+@pytest.mark.parametrize("missing", ["backward_input", "backward_weight"])
+def test_half_of_the_parts_is_none(missing: str) -> None:
+    """Plan, bound and warning are those of a profile with neither."""
+    problem = pipeline(splits=True)
+    profiles = [with_points(profile, **{missing: None}) for profile in problem.profiles]
+    half = searched(make_problem(profiles=profiles, cluster=problem.cluster, workload=problem.workload))
+    whole = searched(pipeline(splits=False))
+    assert [warning.code for warning in half.warnings] == ["no_split"]
+    assert not operations_of(half) & {"I", "W"}
+    assert prediction_of(half).bound_ns == prediction_of(whole).bound_ns
 
 
 def test_named_families_with_a_split_backward_need_its_parts() -> None:
