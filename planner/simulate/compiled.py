@@ -3,10 +3,15 @@
 The first call compiles (seconds; kept on disk where there is a folder for it), so small plans are swept plainly.
 """
 
+import hashlib
 import importlib.util
+import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,11 +19,12 @@ from planner.errors import SettingsError
 from planner.simulate.program import Numbers, Program
 from planner.simulate.sweep import NOT_DONE, Sweep, Times, plain_sweep, sweep_rows
 
-__all__ = ["compiled_sweep", "is_installed", "quickest_sweep"]
+__all__ = ["compiled", "compiled_functions", "compiled_sweep", "is_installed", "quickest_sweep"]
 
 _WORTH_COMPILING = 200_000  # instructions: below it plain Python ends before numba is loaded
 
 _Rows = Callable[[Program, Numbers, Numbers], None]
+_Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 def quickest_sweep(num_instructions: int) -> Sweep:
@@ -42,14 +48,38 @@ def compiled_sweep(program: Program) -> Times:
 
 @cache
 def _compiled_rows() -> _Rows:
+    return compiled(sweep_rows)
+
+
+def compiled(function: _Function) -> _Function:
+    """``function`` compiled by numba, kept on disk where there is a folder for it.
+
+    Raises ``SettingsError`` (missing_extra) where numba is not installed.
+    """
     if not is_installed():
         message = "'numba' is not installed: pip install 'parallel-planner[fast]'"
         raise SettingsError(message, code="missing_extra")
     from numba import njit
 
     try:
-        found: _Rows = njit(cache=True)(sweep_rows)
+        found: _Function = njit(cache=True)(function)
     except RuntimeError as error:  # no folder to keep it in
         logging.getLogger(__name__).info("compiled code is not kept: %s", error)
-        found = njit()(sweep_rows)
+        found = njit()(function)
     return found
+
+
+def compiled_functions(module: ModuleType, *used: ModuleType) -> Mapping[str, Callable[..., Any]]:
+    """The functions of ``module`` compiled, each calling the others compiled, by their names. Raises as ``compiled``.
+
+    Kept code is found by the sources of the module and of ``used``, so code of other sources is never looked at.
+    """
+    sources = (Path(inspect.getfile(one)).read_bytes() for one in (module, *used))
+    version = hashlib.sha256(b"".join(sources)).hexdigest()[:16]
+    namespace = dict(vars(module))
+    functions = {name: value for name, value in vars(module).items() if isinstance(value, FunctionType)}
+    for name, value in functions.items():
+        function = FunctionType(value.__code__, namespace, name)
+        function.__qualname__ = f"{name}_{version}"  # compiled code is kept under this name
+        namespace[name] = compiled(function)
+    return {name: namespace[name] for name in functions}

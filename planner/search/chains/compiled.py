@@ -4,12 +4,10 @@ Loading numba costs about a second, so small problems stay with numpy. Compiled 
 folder for it.
 """
 
-import logging
 from functools import cache
 
-from planner.errors import SettingsError
 from planner.search.chains.kernel import Rows, loop_rows, numpy_rows
-from planner.simulate.compiled import is_installed
+from planner.simulate.compiled import compiled, is_installed
 
 __all__ = ["compiled_rows", "quickest_rows"]
 
@@ -24,14 +22,4 @@ def quickest_rows(work: int) -> Rows:
 @cache
 def compiled_rows() -> Rows:
     """Raises ``SettingsError`` where numba is not installed."""
-    if not is_installed():
-        message = "'numba' is not installed: pip install 'parallel-planner[fast]'"
-        raise SettingsError(message, code="missing_extra")
-    from numba import njit
-
-    try:
-        found: Rows = njit(cache=True)(loop_rows)
-    except RuntimeError as error:  # no folder to keep it in
-        logging.getLogger(__name__).info("compiled code is not kept: %s", error)
-        found = njit()(loop_rows)
-    return found
+    return compiled(loop_rows)

@@ -1,5 +1,6 @@
 """Schedules of one problem: replay against a plain recursion, streams there and back, memory, plain = compiled."""
 
+import importlib.util
 import random
 from functools import cache
 
@@ -7,7 +8,6 @@ import pytest
 
 from planner.errors import SettingsError
 from planner.plan.instruction import Instruction
-from planner.search.synthesis import kernels
 from planner.search.synthesis.engine import Engine, Schedule, WalkEffort
 from planner.search.synthesis.kernels import compiled_kernels, plain_kernels, quickest_kernels
 from planner.search.synthesis.layout import Manner
@@ -169,7 +169,7 @@ def test_an_order_that_cannot_go_on_or_does_not_fit_is_none() -> None:
 
 
 def test_without_numba_everything_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert quickest_kernels(10**12) is not None
     assert quickest_kernels(10**12).walk is plain_kernels().walk
     compiled_kernels.cache_clear()
