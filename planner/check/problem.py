@@ -15,7 +15,7 @@ from planner.simulate.simulate import simulate
 from planner.simulate.timeline import Timeline
 from planner.units import bytes_text, counted
 
-__all__ = ["check_against"]
+__all__ = ["check_against", "work_fault"]
 
 _Found = Fault | None
 
@@ -34,6 +34,11 @@ def check_against(plan: Plan, problem: Problem) -> Verdict:
     priced = _Priced(plan, prices, timeline)
     fault = next((f for rule in _PRICED_RULES if (f := rule(priced)) is not None), None)
     return replace(verdict, fault=fault, fit=priced.fit)
+
+
+def work_fault(plan: Plan, problem: Problem) -> Fault | None:
+    """Where a plan does other work than the workload asks for; steps of different work compare nothing."""
+    return _has_the_precision(plan, problem) or _does_the_work(plan, problem)
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,10 @@ def _answers_this_problem(plan: Plan, problem: Problem) -> _Found:
     if plan.problem != problem.digest:
         text = f"the plan answers problem {plan.problem[:12]}, expected {problem.digest[:12]}"
         return Fault("problem_mismatch", "/problem", text)
+    return None
+
+
+def _has_the_precision(plan: Plan, problem: Problem) -> _Found:
     if plan.precision != problem.workload.precision:
         text = f"the plan computes in {plan.precision}, the workload asks for {problem.workload.precision}"
         return Fault("precision_mismatch", "/precision", text)
@@ -162,6 +171,7 @@ def _slices_are_causal(plan: Plan, problem: Problem) -> _Found:
 
 _RULES: tuple[Callable[[Plan, Problem], _Found], ...] = (
     _answers_this_problem,
+    _has_the_precision,
     _is_this_model,
     _nodes_exist,
     _does_the_work,

@@ -37,11 +37,14 @@ class Binding(Contract):
 
 
 class WhatIf(Contract):
-    """The step under another condition, the plan being the same; for memory the best plan near it."""
+    """The step under another condition, the plan being the same.
+
+    For memory: the best plan near it that needs more than today's, and its gain over the best that fits today.
+    """
 
     change: _Text
     step_ns: Nanoseconds
-    gain: FiniteFloat  # (step - step_ns) / step
+    gain: FiniteFloat  # (step - step_ns) / step; for memory only what today's memory forbids
 
 
 class Alternative(Contract):

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from planner.costs.price import ProblemCosts
-from planner.errors import PlanError, PriceError
+from planner.errors import PriceError
 from planner.explain.documents import Move, Revalidation
-from planner.explain.explain import near_plans
+from planner.explain.explain import near_plans, require_same_work
 from planner.explain.moving import move_between
 from planner.plan.plan import Plan
 from planner.problem.problem import Problem
@@ -54,10 +54,13 @@ class _Better(NamedTuple):
 def revalidate(
     plan: Plan, problem: Problem, *, found: Sequence[Plan] = (), thresholds: Thresholds = Thresholds()
 ) -> Revalidation:
-    """``problem``: the new facts. ``found``: other plans for them. Raises ``PlanError`` for another model's plan."""
-    if plan.graph.model != problem.profiles[0].model.fingerprint:
-        message = "the plan and the profiles are of different models"
-        raise PlanError(message, code="model_mismatch", pointer="/graph/model")
+    """``problem``: the new facts. ``found``: other plans for them.
+
+    Raises ``PlanError`` for a plan of another model or of other work: its step says nothing about this one.
+    """
+    require_same_work(plan, problem)
+    for number, other in enumerate(found):
+        require_same_work(other, problem, f"/plans/{number}")
     costs = ProblemCosts(problem)
     now = _now(plan, costs)
     better = _best_at_hand(plan, costs, found)

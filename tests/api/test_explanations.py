@@ -59,6 +59,13 @@ def test_a_smaller_cluster_ends_the_plan(running: Running, plan_path: str) -> No
     assert (found["verdict"], found["code"], found["step_ns"]) == ("replan", "missing_nodes", None)
 
 
+def test_other_work_is_refused(running: Running, plan_path: str) -> None:
+    other = documents.workload()
+    other["global_batch_size"] *= 2
+    answer = revalidate(running, plan_path, workload=other)
+    assert (answer.status_code, answer.json()["code"]) == (422, "global_batch"), answer.text
+
+
 def test_errors_name_what_is_missing(running: Running, plan_path: str) -> None:
     for answer, status, code in (
         (running.client.get(f"/v1/plans/{'a' * 64}/explanation"), 404, "not_found"),

@@ -9,7 +9,7 @@ from planner.plan.plan import Plan
 from planner.problem.canonical import document_bytes
 from planner.problem.reading import read_document
 from tests.helpers.command import planner, two_stage_plan, write_problem
-from tests.helpers.documents import make_cluster, make_problem, make_profile
+from tests.helpers.documents import make_cluster, make_problem, make_profile, make_workload
 
 PROFILE = make_profile(layer_forward_ns=[6_000_000, 6_000_000, 1_000_000, 1_000_000])
 PROBLEM = make_problem(profiles=[PROFILE])
@@ -57,3 +57,12 @@ def test_a_plan_that_does_not_fit_any_more(tmp_path: Path, plan_file: Path) -> N
 def test_the_plan_is_not_overwritten(tmp_path: Path, plan_file: Path) -> None:
     done = planner("revalidate", plan_file, *write_problem(tmp_path, PROBLEM), "-o", plan_file, "--force")
     assert (done.code, "output_is_input" in done.err) == (7, True)
+
+
+@pytest.mark.parametrize("command", ["explain", "revalidate"])
+def test_a_plan_of_other_work_is_refused(tmp_path: Path, plan_file: Path, command: str) -> None:
+    double = make_problem(profiles=[PROFILE], workload=make_workload(global_batch_size=16))
+    done = planner(command, plan_file, *write_problem(tmp_path, double))
+    assert done.code == 6
+    assert "error[global_batch]" in done.err
+    assert "micro-batches hold 8 samples, expected 16" in done.err

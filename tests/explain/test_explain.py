@@ -6,6 +6,7 @@ import pytest
 
 from planner.check.structure import check_plan
 from planner.costs.price import price_plan
+from planner.errors import PlanError
 from planner.explain.changes import conditions, plans_near
 from planner.explain.critical import critical_path
 from planner.explain.explain import explain
@@ -165,3 +166,22 @@ def test_what_the_profile_cannot_price_is_said() -> None:
     (line,) = found.not_priced
     assert line.startswith("4 micro-batches instead of 2: layer 0")
     assert "1 micro-batch instead of 2" in [one.change for one in found.alternatives]
+
+
+def test_memory_is_not_credited_with_a_gain_that_needs_none() -> None:
+    """6 + 6 | 1 + 1 ms: moving layer 1 gains 24 ms of 288 and fits as it is, however much memory there is."""
+    problem = make_problem(profiles=[make_profile(layer_forward_ns=[6_000_000, 6_000_000, 1_000_000, 1_000_000])])
+    found = explain(two_stage_plan(problem), problem)
+    assert any(one.gain > 0 and one.short_bytes == 0 for one in found.alternatives)
+    (more,) = [one for one in found.what_if if "more memory" in one.change]
+    assert (more.step_ns, more.gain) == (found.step_ns, 0.0)
+    assert "no plan near this one needs it" in more.change
+
+
+def test_a_plan_of_other_work_is_not_explained() -> None:
+    problem = make_problem()
+    plan = two_stage_plan(problem)
+    other = make_problem(profiles=problem.profiles, workload=make_workload(global_batch_size=4))
+    with pytest.raises(PlanError, match="hold 8 samples, expected 4") as caught:
+        explain(plan, other)
+    assert (caught.value.code, caught.value.pointer) == ("global_batch", "/micro_batches")

@@ -1,5 +1,7 @@
 """Keep or change a plan: each verdict by hand, and what a move costs."""
 
+from typing import Any
+
 import pytest
 
 from planner.check.problem import check_against
@@ -144,3 +146,31 @@ def test_another_model_is_refused() -> None:
     problem = make_problem(profiles=[make_profile(model="other")])
     with pytest.raises(PlanError, match="different models"):
         revalidate(two_stage_plan(), problem)
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"global_batch_size": 4}, "global_batch"),
+        ({"global_batch_size": 16}, "global_batch"),
+        ({"sequence_length": 16}, "sequence_length"),
+        ({"precision": "bf16"}, "precision_mismatch"),
+    ],
+)
+def test_steps_of_different_work_are_not_compared(changed: dict[str, Any], code: str) -> None:
+    profiles = [make_profile(precision=changed.get("precision", "fp32"))]
+    after = make_problem(profiles=profiles, workload=make_workload(**changed))
+    with pytest.raises(PlanError, match="other work") as caught:
+        revalidate(two_stage_plan(make_problem()), after)
+    assert caught.value.code == code
+
+
+def test_a_plan_at_hand_that_does_less_work_is_not_a_shorter_one() -> None:
+    """Half the samples in half the time is no gain."""
+    problem = make_problem()
+    plan = two_stage_plan(problem)
+    batches = tuple(batch.model_copy(update={"samples": 2}) for batch in plan.micro_batches)
+    less = Plan.model_validate({**plan.model_dump(by_alias=True), "micro_batches": batches})
+    with pytest.raises(PlanError, match="hold 4 samples, expected 8") as caught:
+        revalidate(plan, problem, found=[less])
+    assert (caught.value.code, caught.value.pointer) == ("global_batch", "/plans/0/micro_batches")
