@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from planner.errors import DeviceError
 from planner.problem.profile import ModelProfile, Statistic
 from planner.problem.workload import Optimizer, Precision
 from planner.units import NS_PER_SECOND
+from profiles.agreement import require_one_model
 from profiles.assemble import assemble
 from profiles.children import Child, children
 from profiles.machine import device_lock
-from profiles.points import Measured, TaskTimes
+from profiles.points import Measured, TaskTimes, not_finite_texts
 from profiles.protocol import EXTRA_TASKS, Grid, Job, Memory, Reply, Round, Start
 from profiles.samples import spread_of
 from profiles.source import ModelSource
@@ -71,11 +71,12 @@ def capture(
     options: CaptureOptions | None = None,
     *,
     report: Callable[[CaptureProgress], None] | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> ModelProfile:
-    """The profile of a model on this machine.
+    """The profile of a model on this machine. ``warn`` hears of layers that give NaN or infinities.
 
-    Raises ``ModelError`` for a model that cannot be made or cut, ``DeviceError`` where the device is busy or a
-    measuring process died.
+    Raises ``ModelError`` for a model that cannot be made or cut, or differs from rank to rank, ``DeviceError`` where
+    the device is busy or a measuring process died.
     """
     options = options or CaptureOptions()
     tell = report or _silent
@@ -87,10 +88,12 @@ def capture(
         children("profiles.worker", no_arguments, threads=options.threads, deadline_s=deadline_s) as ranks,
     ):
         measured = _Rounds(ranks, _jobs(source, grid, options), options).run(tell)
+    for text in not_finite_texts(measured, grid.shapes):
+        (warn or _silent)(text)
     return assemble(measured, source=source, grid=grid, options=options)
 
 
-def _silent(_: CaptureProgress) -> None:
+def _silent(_: object) -> None:
     return None
 
 
@@ -122,13 +125,13 @@ class _Rounds:
     times: dict[int, TaskTimes] = field(default_factory=dict)
     too_large: set[int] = field(default_factory=set)
     failed: dict[int, str] = field(default_factory=dict)  # and why
+    not_finite: set[int] = field(default_factory=set)
     split: tuple[int, ...] = ()
 
     def run(self, tell: Callable[[CaptureProgress], None]) -> Measured:
         starts = self._start()
+        require_one_model([start.description for start in starts], self.jobs[0].source.factory)
         description = starts[0].description
-        if description is None:
-            raise DeviceError("the first measuring process described no model", code="worker_failed")
         memory: dict[int, Memory] = {found.task: found for start in starts for found in start.memory}
         self.too_large |= {task for start in starts for task in start.too_large}
         self.failed |= {failure.task: failure.reason for start in starts for failure in start.failed}
@@ -138,7 +141,15 @@ class _Rounds:
         self._round(self._due(tasks, 0), random.Random(self.options.seed))
         self.times.clear()  # the first round only warms up
         self._measure(tasks, tell)
-        return Measured(description, num_layer_tasks, memory, self.times, frozenset(self.too_large), self.failed)
+        return Measured(
+            description=description,
+            num_layer_tasks=num_layer_tasks,
+            memory=memory,
+            times=self.times,
+            too_large=frozenset(self.too_large),
+            failed=self.failed,
+            not_finite=frozenset(self.not_finite),
+        )
 
     def _due(self, tasks: range, rounds: int) -> list[int]:
         """What to measure after so many rounds: all tasks, the split ones (numbered behind them) not every time."""
@@ -176,6 +187,7 @@ class _Rounds:
             reply = rank.receive(Reply)
             self.too_large |= set(reply.too_large)
             self.failed |= {failure.task: failure.reason for failure in reply.failed}
+            self.not_finite |= set(reply.not_finite)
             for sample in reply.samples:
                 self.times.setdefault(sample.task, TaskTimes()).add(sample)
 

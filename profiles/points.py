@@ -1,6 +1,6 @@
 """Samples and memory figures of the tasks -> the points of a profile."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
@@ -8,7 +8,7 @@ from planner.problem.profile import Point, SplitCosts, Statistic, Statistics
 from profiles.protocol import EXTRA_TASKS, Description, Memory, Sample
 from profiles.samples import spread_of, statistics_of
 
-__all__ = ["Judgement", "Measured", "TaskTimes", "point_of"]
+__all__ = ["Judgement", "Measured", "TaskTimes", "not_finite_texts", "point_of"]
 
 
 @dataclass
@@ -41,12 +41,25 @@ class Measured:
     times: Mapping[int, TaskTimes]
     too_large: frozenset[int]
     failed: Mapping[int, str]  # and why
+    not_finite: frozenset[int]  # gave NaN or an infinity, and were measured
 
     def split_form(self, task: int) -> int | None:
         """The number of the same task with its backward split; None where there is nothing to split."""
         if task not in self.description.split:
             return None
         return self.num_layer_tasks + len(EXTRA_TASKS) + self.description.split.index(task)
+
+
+def not_finite_texts(measured: Measured, shapes: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """One text for each layer that gave NaN or an infinity, with the shapes where it did."""
+    for place, fingerprint in enumerate(measured.description.measured):
+        first = place * len(shapes)
+        where = [f"{size}x{length}" for n, (size, length) in enumerate(shapes) if first + n in measured.not_finite]
+        if where:
+            number, layer = next(
+                (n, layer) for n, layer in enumerate(measured.description.layers) if layer.fingerprint == fingerprint
+            )
+            yield f"layer {number} ({layer.id!r}) gives NaN or infinities for random values at {', '.join(where[:6])}"
 
 
 class Judgement(Protocol):

@@ -78,7 +78,7 @@ class Failure(Contract):
 
 
 class Description(Contract):
-    """The model as this worker sees it; equal on all workers."""
+    """The model and the device as this worker sees them; what it says of the model must be equal on all workers."""
 
     model_fingerprint: Digest
     model_class: Name
@@ -96,9 +96,9 @@ class Description(Contract):
 
 
 class Start(Contract):
-    """A worker is ready: description (of rank 0), its share of the memory figures, tasks that do not fit or fail."""
+    """A worker is ready: description, its share of the memory figures, tasks that do not fit or fail."""
 
-    description: Description | None
+    description: Description
     memory: Many[Memory]
     too_large: Many[Index]
     failed: Many[Failure]
@@ -128,6 +128,7 @@ class Reply(Contract):
     samples: Many[Sample]
     too_large: Many[Index] = ()  # ran out of memory
     failed: Many[Failure] = ()  # the layer refuses the shape
+    not_finite: Many[Index] = ()  # layers that gave NaN or an infinity when they ran for the first time
 
 
 class Refusal(Contract):

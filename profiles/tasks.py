@@ -61,6 +61,7 @@ class Tasks:
         self.split = [task for task in sorted(self._shapes) if self._shapes[task].layer in trained]
         self._deferrals = {number: Deferral([self.cut.layers[number].module]) for number in trained}
         self._built: dict[int, LayerTask] = {}
+        self._looked_at: set[int] = set()
         self._extra = self._extra_tasks(job)
 
     def _follow(self, job: Job, place: int, shape: tuple[int, int]) -> None:
@@ -156,6 +157,18 @@ class Tasks:
             self._built[whole] = self._layer_task(whole)
         found = self._built[whole]
         return found if whole == number else SplitTask(found, self._deferrals[self._shapes[whole].layer])
+
+    def is_new(self, number: int) -> bool:
+        """Whether it is a layer's whole task whose values were not looked at yet."""
+        return number < self.num_layer_tasks and number not in self._looked_at
+
+    def gives_finite_values(self, number: int) -> bool:
+        """Whether a forward of a layer's task gives neither NaN nor an infinity; builds the task, times nothing."""
+        self._looked_at.add(number)
+        found = self.task(number)
+        assert isinstance(found, LayerTask), "only layers give values"
+        with torch.no_grad():
+            return bool(torch.isfinite(found.layer.module(found.example)).all())
 
     def drop(self, number: int) -> None:
         """Free the values of a task that will not run again."""

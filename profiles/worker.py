@@ -92,8 +92,11 @@ def _round(order: Round, tasks: Tasks, clock: Clock) -> Reply:
     samples: list[Sample] = []
     too_large: list[int] = []
     failed: list[Failure] = []
+    not_finite: list[int] = []
     for number in order.tasks:
         try:
+            if tasks.is_new(number) and not tasks.gives_finite_values(number):
+                not_finite.append(number)
             samples.append(Sample(task=number, **tasks.task(number).run(clock)._asdict()))
         except PlannerError:
             raise
@@ -104,7 +107,7 @@ def _round(order: Round, tasks: Tasks, clock: Clock) -> Reply:
                 failed.append(_failure(number, tasks, error))
     for number in (*too_large, *(failure.task for failure in failed)):
         tasks.drop(number)
-    return Reply(samples=tuple(samples), too_large=tuple(too_large), failed=tuple(failed))
+    return Reply(samples=tuple(samples), too_large=tuple(too_large), failed=tuple(failed), not_finite=tuple(not_finite))
 
 
 def _is_memory(error: BaseException) -> bool:
@@ -138,7 +141,7 @@ def _prepare(job: Job, tasks: Tasks) -> Start:
         except FAILURES as error:
             failed.append(_failure(number, tasks, error))
     return Start(
-        description=description if job.rank == 0 else None,
+        description=description,
         memory=tuple(memory),
         too_large=tuple(_too_large(memory, tasks, description.usable_bytes)),
         failed=tuple(failed),

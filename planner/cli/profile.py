@@ -53,6 +53,7 @@ def run(
     from planner.cli.parsing import duration_ns, names, numbers, size_bytes
     from planner.cli.point_warnings import warn_of_points
     from planner.cli.problem_tables import profile_tables
+    from planner.cli.talk import warn
 
     destination = Destination(output, force)
     check_destination(destination)
@@ -77,8 +78,11 @@ def run(
         command=shlex.join(["planner", *sys.argv[1:]])[:4096],
     )
     grid = make_contract(Grid, micro_batch_sizes=sizes, sequence_lengths=lengths)
+    not_finite: list[str] = []
     with CaptureBar() as bar:
-        profile = capture(source, grid, options, report=bar.show)
+        profile = capture(source, grid, options, report=bar.show, warn=not_finite.append)
+    for text in not_finite:
+        warn("not_finite_values", text)
     warn_of_points(profile)
     emit_document(profile, destination, tables=profile_tables(profile), json_output=json_output)
 

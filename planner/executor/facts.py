@@ -86,7 +86,8 @@ def _check_device(wish: Wish, team: Team) -> None:
     expected = wish.plan.group_kind(wish.plan.group_of_rank[team.rank])
     if found != expected and not wish.emulate:
         raise HandshakeError(
-            f"rank {team.rank} is a {found!r}, the plan is for {expected!r}: give emulate to run it all the same",
+            f"rank {team.rank} is a {found!r}, the plan is for {expected!r}: "
+            "to run it all the same give planner run --emulate, or emulate=True to the Executor",
             code="device_kind",
             pointer="/nodes",
         )

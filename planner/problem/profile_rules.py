@@ -18,6 +18,7 @@ __all__ = ["graph_fault", "profile_fault"]
 _Found = PydanticCustomError | None
 # memory may fall by this share as the micro-batch grows: allocators round
 _MONOTONE_TOLERANCE = 0.02
+_SPLIT_FACTOR = 1_000  # I + W against B: the step between two units of time
 
 
 def profile_fault(profile: ModelProfile) -> _Found:
@@ -65,7 +66,22 @@ def _times_are_plausible(profile: ModelProfile) -> _Found:
     timed = [s for m in profile.measurements for p in m.points for s in (p.forward, p.backward) if s is not None]
     if timed and all(s.p90_ns == 0 for s in timed):
         return fault("all_zero", "every time is 0 ns, expected measured times")
-    return _rate_fault(profile)
+    return _split_fault(profile) or _rate_fault(profile)
+
+
+def _split_fault(profile: ModelProfile) -> _Found:
+    """I and W together do the work of B: over all points that have all three the times are of one order."""
+    points = [p for m in profile.measurements for p in m.points if p.backward_input and p.backward_weight]
+    parts = [s for p in points for s in (p.backward_input, p.backward_weight) if s is not None]
+    if parts and all(s.p90_ns == 0 for s in parts):
+        return fault("all_zero", "every time of I and of W is 0 ns, expected measured times")
+    whole = [(p.backward, p.backward_input, p.backward_weight) for p in points]
+    sums = [(b.median_ns, i.median_ns + w.median_ns) for b, i, w in whole if b and i and w and b.median_ns]
+    backward_ns, parts_ns = (sum(column) for column in zip(*sums, strict=True)) if sums else (0, 0)
+    if backward_ns and not backward_ns <= parts_ns * _SPLIT_FACTOR <= backward_ns * _SPLIT_FACTOR**2:
+        message = f"I and W take {parts_ns} ns together where B takes {backward_ns} ns: wrong unit?"
+        return fault("implausible_unit", message)
+    return None
 
 
 def _rate_fault(profile: ModelProfile) -> _Found:

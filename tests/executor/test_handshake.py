@@ -47,6 +47,7 @@ def test_what_one_rank_refuses_all_refuse(what: str, odd_rank: int, ranks: Ranks
     other = answers[1 - odd_rank]
     assert (other.error, other.code) == ("HandshakeError", code)
     assert f"rank {odd_rank} refused: {answers[odd_rank].message}" == other.message
+    assert ("planner run --emulate" in answers[odd_rank].message) == (what == "device")
 
 
 def test_equal_facts_have_no_difference() -> None:

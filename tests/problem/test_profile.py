@@ -7,7 +7,7 @@ import pytest
 
 from planner.problem.profile import ModelProfile
 from planner.problem.reading import read_document
-from tests.helpers.documents import digest_of, make_profile
+from tests.helpers.documents import digest_of, make_profile, make_statistics
 from tests.helpers.edits import edited, json_of, refusal, without
 
 GOOD = json_of(make_profile(layer_forward_ns=(1_000, 2_000, 3_000, 4_000)))
@@ -90,6 +90,31 @@ def test_all_times_zero() -> None:
         for name in ("min_ns", "p10_ns", "p25_ns", "median_ns", "mean_ns", "p90_ns"):
             value = edited(value, f"{POINT}/{operation}/{name}", 0)
     assert refusal(value, ModelProfile).code == "all_zero"
+
+
+@pytest.mark.parametrize(
+    ("backward_ns", "part_ns", "code"),
+    [
+        (2_000_000, 0, "all_zero"),
+        (2_000_000, 1, "implausible_unit"),
+        (2_000_000, 999, "implausible_unit"),  # 1,998 ns together: 1/1001 of B
+        (2_000_000, 1_000, None),
+        (2_000, 1_000_000, None),
+        (2_000, 1_000_001, "implausible_unit"),
+        (0, 1, None),  # nothing to compare with
+    ],
+)
+def test_the_parts_of_a_backward_are_of_its_order(backward_ns: int, part_ns: int, code: str | None) -> None:
+    """I and W of ``part_ns`` each beside a B of ``backward_ns``."""
+    value = json_of(make_profile(layer_forward_ns=(1_000,), micro_batch_sizes=(1,), sequence_lengths=(32,)))
+    for name in ("min_ns", "p10_ns", "p25_ns", "median_ns", "mean_ns", "p90_ns"):
+        value = edited(value, f"{POINT}/backward/{name}", backward_ns)
+    part = json_of(make_statistics(part_ns))
+    value = edited(edited(value, f"{POINT}/backward_input", part), f"{POINT}/backward_weight", part)
+    if code is None:
+        assert _read(value).digest
+    else:
+        assert refusal(value, ModelProfile).code == code
 
 
 def test_one_time_above_zero_is_enough() -> None:

@@ -9,7 +9,15 @@ import time
 import torch
 from torch import Tensor, nn
 
-__all__ = ["exits", "killed", "odd_lengths", "restless", "without_weights"]
+__all__ = [
+    "exits",
+    "gives_infinities",
+    "killed",
+    "odd_lengths",
+    "of_every_process_another",
+    "restless",
+    "without_weights",
+]
 
 
 class Odd(nn.Module):
@@ -57,3 +65,28 @@ def restless() -> nn.Module:
     assert sys.stdin.readline() == ""
     threading.Thread(target=time.sleep, args=(600,)).start()
     return nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+
+
+class Diverges(nn.Module):
+    """Divides by zero: infinities of both signs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(4, 4)
+
+    def forward(self, value: Tensor) -> Tensor:
+        return self.line(value) / 0.0
+
+
+def gives_infinities() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), Diverges(), nn.Linear(4, 2))
+
+
+def of_every_process_another() -> nn.Module:
+    """The process that makes the folder named by TEST_FIRST_OF_TWO gets another width than the one behind it."""
+    try:
+        os.mkdir(os.environ["TEST_FIRST_OF_TWO"])  # one of the two, whoever comes first
+        width = 3
+    except FileExistsError:
+        width = 5
+    return nn.Sequential(nn.Linear(4, width), nn.Linear(width, 2))

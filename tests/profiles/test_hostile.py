@@ -67,3 +67,22 @@ def test_a_factory_that_ends_its_process(
     with pytest.raises(error, match=text) as caught:
         captured(factory, tmp_path)
     assert caught.value.code == code
+
+
+def test_ranks_with_different_models_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_FIRST_OF_TWO", str(tmp_path / "first"))
+    source = ModelSource(factory="hostile_models.py:of_every_process_another", folder=FOLDER)
+    grid = Grid(micro_batch_sizes=(1,), sequence_lengths=(2,))
+    with pytest.raises(ModelError, match=r"on rank 1 than on rank 0: layer 0 \('0'\): found param_bytes") as caught:
+        capture(source, grid, CaptureOptions(num_ranks=2, time_limit_ns=0, lock_folder=tmp_path))
+    assert (caught.value.code, caught.value.pointer) == ("models_differ", source.factory)
+
+
+def test_a_layer_that_gives_infinities_is_named(tmp_path: Path) -> None:
+    said: list[str] = []
+    source = ModelSource(factory="hostile_models.py:gives_infinities", folder=FOLDER)
+    grid = Grid(micro_batch_sizes=(1, 2), sequence_lengths=(3,))
+    options = CaptureOptions(num_ranks=1, time_limit_ns=0, lock_folder=tmp_path)
+    profile = capture(source, grid, options, warn=said.append)
+    assert said == ["layer 1 ('1') gives NaN or infinities for random values at 1x3, 2x3"]
+    assert all(point.status in ("ok", "noisy") for point in profile.points_of(1))
