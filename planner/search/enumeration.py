@@ -29,6 +29,7 @@ __all__ = [
     "has_all_lineups",
     "have_parts",
     "lineups",
+    "stage_counts",
     "start_batch",
 ]
 
@@ -54,7 +55,7 @@ def lineups(
     for num_groups in range(1, min(space.num_layers, space.num_blocks, most_stages) + 1):
         for classes in _sequences(space, num_groups):
             for family in _on_groups(num_groups, families, constraints):
-                for num_stages in _stage_counts(space, family, num_groups, constraints):
+                for num_stages in stage_counts(space, family, num_groups, constraints):
                     found = Lineup(space, costs, family, classes, num_stages)
                     priced = not found.splits or have_parts(space, classes)
                     if priced and _is_quick(found.shape) and serves(found.shape):
@@ -97,7 +98,8 @@ def _on_groups(num_groups: int, families: Sequence[Family], constraints: Constra
     return [family for family in families if family in least or FAMILIES[family].placement == "v"]
 
 
-def _stage_counts(space: Space, family: Family, num_groups: int, constraints: Constraints) -> Iterator[int]:
+def stage_counts(space: Space, family: Family, num_groups: int, constraints: Constraints) -> Iterator[int]:
+    """How many stages of a family on so many groups the constraints allow."""
     for legs in _legs(family, num_groups, constraints):
         num_stages = num_groups * legs
         is_allowed = num_stages <= min(space.num_layers, constraints.most_stages or space.num_layers)

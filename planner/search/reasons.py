@@ -12,9 +12,10 @@ import numpy as np
 
 from planner.costs.price import ProblemCosts
 from planner.plan.answer import Reason
-from planner.problem.options import Constraints, SearchOptions
+from planner.problem.options import Constraints, Family, SearchOptions
 from planner.schedules.families import FAMILIES
-from planner.search.orders import splits_backward
+from planner.search.enumeration import stage_counts
+from planner.search.orders import ChainShape, serves, splits_backward
 from planner.search.space import Space
 from planner.search.tables import ClassTables
 from planner.units import bytes_text, counted
@@ -73,6 +74,9 @@ def _unpriced_reasons(spaces: Sequence[Space]) -> tuple[Reason, ...]:
 def reasons(costs: ProblemCosts, spaces: Sequence[Space], constraints: Constraints) -> tuple[Reason, ...]:
     """The demands that cannot be met together."""
     if not spaces:
+        no_devices = _no_devices_reason(costs, constraints)
+        if no_devices is not None:
+            return (no_devices,)
         batch = costs.problem.workload.global_batch_size
         dealt = f"deals a batch of {counted(batch, 'sample')} to the devices"
         text = f"no data degree and micro-batch size that is allowed {dealt}"
@@ -99,9 +103,51 @@ def reasons(costs: ProblemCosts, spaces: Sequence[Space], constraints: Constrain
     tried = [_shortfall(space, constraints) for space in _smallest(allowed)]
     shortfalls = [found for found in tried if found is not None and found.missing_bytes]
     if not shortfalls:
-        text = "no order of device kinds, number of stages and family that is allowed holds all layers as pinned"
-        return (Reason(code="constraint", message=text),)
+        return (_conflict_reason(allowed, constraints),)
     return (_memory_reason(costs, min(shortfalls, key=lambda found: found.missing_bytes)),)
+
+
+def _no_devices_reason(costs: ProblemCosts, constraints: Constraints) -> Reason | None:
+    """None where some node group may be used and has the ranks of some allowed data degree."""
+    groups = costs.problem.cluster.node_groups
+    usable = [group for group in groups if group.device_kind not in constraints.unused_kinds]
+    if not usable:
+        kinds = ", ".join(sorted({repr(group.device_kind) for group in groups}))
+        text = f"no device is left: unused_kinds names every device kind of the cluster ({kinds})"
+        return Reason(code="devices", message=text)
+    most, least = max(group.num_ranks for group in usable), min(constraints.data_degrees, default=1)
+    if least > most:
+        text = f"data degree {least} asked for, the largest node group that may be used has {counted(most, 'rank')}"
+        return Reason(code="devices", message=text)
+    return None
+
+
+def _conflict_reason(spaces: Sequence[Space], constraints: Constraints) -> Reason:
+    """Memory is enough: which constraints leave no schedule."""
+    families = constraints.families
+    if constraints.recompute == ("full",) and families and all(map(splits_backward, families)):
+        text = f"recompute 'full' asked for, but {', '.join(families)} split the backward and recompute nothing"
+    elif families and not any(_serves(space, family, constraints) for space in spaces for family in families):
+        most = max(space.num_blocks for space in spaces)
+        stages = f"{constraints.num_stages} stages" if constraints.num_stages else "an allowed number of stages"
+        text = (
+            f"none of the families asked for ({', '.join(families)}) has a schedule of {stages} on up to "
+            f"{counted(most, 'group')} with at most {counted(constraints.most_legs, 'stage')} a group"
+        )
+    elif constraints.pins:
+        text = "no order of device kinds, number of stages and family that is allowed holds all layers as pinned"
+    else:
+        text = "no order of device kinds, number of stages and family that is allowed fits the constraints together"
+    return Reason(code="constraint", message=text)
+
+
+def _serves(space: Space, family: Family, constraints: Constraints) -> bool:
+    """Whether the family has streams for some number of groups and stages that the constraints allow."""
+    for groups in range(1, min(space.num_layers, space.num_blocks) + 1):
+        for stages in stage_counts(space, family, groups, constraints):
+            if serves(ChainShape(family, groups, stages, space.degrees.num_micro_batches)):
+                return True
+    return False
 
 
 def _smallest(spaces: Sequence[Space]) -> list[Space]:

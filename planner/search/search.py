@@ -90,6 +90,7 @@ class _Search:
         self._phase, self._done, self._spaces = "bounds", 0, list[Space]()
         self._spaces_seen: list[Space] = []
         self._refusal: PlanError | None = None
+        self._has_open_ways = False  # a way out was not looked through to its end
         self._spread = SpreadRun(self._costs, options, self._deadline_s(_SPREAD_SHARE), self._asked_to_stop)
         leaves_time = options.schedules == "synthesised"
         self._contest = Contest(
@@ -142,9 +143,13 @@ class _Search:
             return bool(found) or time.monotonic() > end_s or self._listener.stop()
 
         if enough():
+            self._has_open_ways = True
             return False
         check_options(problem, options)
-        return _Search(problem, options, Listener(on_incumbent=found.append, stop=enough)).first_plan() is not None
+        inner = _Search(problem, options, Listener(on_incumbent=found.append, stop=enough))
+        works = inner.first_plan() is not None
+        self._has_open_ways |= not works and enough()
+        return works
 
     def _search_named(self) -> bool:
         """Whether no plan with a named order is shorter."""
@@ -176,6 +181,9 @@ class _Search:
 
     def _warnings(self, spaces: Sequence[Space]) -> tuple[Reason, ...]:
         found = warnings(self._costs, spaces, self._options)
+        if self._has_open_ways:
+            text = "the time was up before all ways out were looked for: there may be others than those listed"
+            found = (*found, Reason(code="ways_out_cut", message=text))
         if self._refusal is None:
             return found
         return (

@@ -4,12 +4,14 @@ Brute force (``tests.helpers.every_plan``) writes every plan of a tiny problem o
 """
 
 import random
+import time
 
 import pytest
 
 from planner.plan.answer import Relaxation
 from planner.problem.options import Constraints, SearchOptions
 from planner.problem.problem import Problem
+from planner.search.relaxation import relaxations
 from planner.search.search import search
 from tests.helpers.documents import make_cluster, make_problem, make_profile, make_workload
 from tests.helpers.every_plan import best_of_every_plan
@@ -107,6 +109,24 @@ def test_more_nodes_are_a_way_out() -> None:
     (nodes,) = [one for one in ways(problem, Constraints()) if one.code == "nodes"]
     assert nodes.pointer == "/cluster/node_groups/0/num_nodes"
     assert "with 3 nodes of 'cpu-a' instead of 2" in nodes.message
+
+
+def test_ways_out_that_the_time_limit_cut_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock jumps past the time limit as soon as the first way out is looked for."""
+    constraints = Constraints(data_degrees=(16,), micro_batch_sizes=(64,))
+    whole = search(make_problem(), SearchOptions(constraints=constraints))
+    assert whole.relaxations
+    assert whole.warnings == ()
+    late_s = time.monotonic() + 10_000
+
+    def late(*arguments: object) -> tuple[Relaxation, ...]:
+        monkeypatch.setattr("planner.search.search.time.monotonic", lambda: late_s)
+        return relaxations(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("planner.search.search.relaxations", late)
+    cut = search(make_problem(), SearchOptions(constraints=constraints))
+    assert cut.relaxations == ()
+    assert [warning.code for warning in cut.warnings] == ["ways_out_cut"]
 
 
 def test_an_answer_with_a_plan_has_no_ways_out() -> None:

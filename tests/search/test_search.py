@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -286,14 +287,29 @@ def test_infeasible_names_layer_kind_and_missing_bytes() -> None:
 @pytest.mark.parametrize(
     ("constraints", "code"),
     [
-        (Constraints(data_degrees=(16,)), "divisibility"),
+        (Constraints(data_degrees=(16,)), "devices"),
         (Constraints(micro_batch_sizes=(64,)), "divisibility"),
         (Constraints(num_stages=4, families=("1f1b",)), "devices"),
-        (Constraints(unused_kinds=("cpu-a",)), "divisibility"),
+        (Constraints(unused_kinds=("cpu-a",)), "devices"),
     ],
 )
 def test_infeasible_constraints_are_named(constraints: Constraints, code: str) -> None:
     assert infeasible(make_problem(), constraints).reasons[0].code == code
+
+
+@pytest.mark.parametrize(
+    ("constraints", "text"),
+    [
+        (Constraints(unused_kinds=("cpu-a",)), "no device is left: unused_kinds names every device kind .*'cpu-a'"),
+        (Constraints(data_degrees=(16,)), "data degree 16 asked for, the largest node group that may be used has"),
+        (Constraints(families=("zb-v",), num_stages=3), r"families asked for \(zb-v\) has a schedule of 3 stages"),
+        (Constraints(families=("zb-h1",), recompute=("full",)), "recompute 'full' asked for, but zb-h1 split"),
+    ],
+)
+def test_the_true_conflict_is_named(constraints: Constraints, text: str) -> None:
+    reason = infeasible(make_problem(profiles=[make_profile(split=True)]), constraints).reasons[0]
+    assert re.search(text, reason.message), reason.message
+    assert "pinned" not in reason.message
 
 
 def test_micro_batches_that_cannot_be_priced_are_told() -> None:
