@@ -47,7 +47,7 @@ def run_search(request: Request, settings: AttemptSettings, *, watch: Watch) -> 
     """The answer to ``request``, whose documents stand inline. Blocks until it is there.
 
     After ``watch.stop`` the answer is the best plan so far. Raises ``SolverError`` (solver_crash, out_of_memory,
-    no_plan_in_time, invalid, internal) where no child found anything.
+    no_plan_in_time, invalid, range, internal) where no child found anything.
     """
     tried = request
     for attempt in range(1, settings.most_tries + 1):

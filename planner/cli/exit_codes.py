@@ -80,7 +80,7 @@ _CODES: tuple[tuple[type[PlannerError], int], ...] = (  # the first class that f
 def exit_code(error: PlannerError) -> int:
     """What the command exits with after ``error``."""
     if isinstance(error, SolverError):
-        return NO_PLAN_IN_TIME if error.code == "no_plan_in_time" else UNEXPECTED
+        return {"no_plan_in_time": NO_PLAN_IN_TIME, "range": INVALID}.get(error.code, UNEXPECTED)
     if error.code == "terminated":
         return TERMINATED
     if error.code == "usage":

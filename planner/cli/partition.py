@@ -48,9 +48,9 @@ def partition(
     schema = "graph-request/1"
     request = make_contract(GraphRequest, schema=schema, graph=graph, parts=parts, time_limit_ns=limit_ns, seed=seed)
     require_extra("solver", "ortools")
-    _check(graph)
+    _check(graph, graph_file)
     watch = PartitionWatch()
-    found = _found(request, watch)
+    found = _found(request, watch, graph_file)
     if output is not None:
         emit(document_bytes(found), destination)
     if json_output and not (output is not None and destination.is_stdout):
@@ -60,14 +60,21 @@ def partition(
     raise typer.Exit(INTERRUPTED if watch.stop.is_set() else DONE)
 
 
-def _check(graph: "GraphDocument") -> None:
+def _check(graph: "GraphDocument", path: Path) -> None:
     """Raises what is wrong with the graph before a child is started."""
+    from planner.errors import InfeasibleError, ProblemError
     from planner.search.graphs.documents import problem_of
 
-    problem_of(graph)
+    try:
+        problem_of(graph)
+    except ProblemError as error:
+        raise ProblemError(error.message, code=error.code, pointer=f"{path}#{error.pointer}") from None
+    except InfeasibleError as error:
+        reasons = tuple(fault._replace(pointer=f"{path}#{fault.pointer}") for fault in error.reasons)
+        raise InfeasibleError(reasons) from None
 
 
-def _found(request: "GraphRequest", watch: "PartitionWatch") -> "Partition":
+def _found(request: "GraphRequest", watch: "PartitionWatch", path: Path) -> "Partition":
     """Raises ``InfeasibleError`` where nothing fits."""
     from planner.attempts.partition import run_partition
     from planner.cli.local_search import stop_on_interrupt
@@ -76,7 +83,7 @@ def _found(request: "GraphRequest", watch: "PartitionWatch") -> "Partition":
     with stop_on_interrupt(watch.stop):
         found = run_partition(request, watch=watch)
     if found.reasons:
-        raise InfeasibleError(tuple(Fault(reason.code, "/layers", reason.message) for reason in found.reasons))
+        raise InfeasibleError(tuple(Fault(reason.code, f"{path}#/layers", reason.message) for reason in found.reasons))
     return found
 
 

@@ -32,7 +32,7 @@ def search(
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Equal seeds give equal plans.")] = 0,
     mode: Annotated[
         Literal["reproducible", "fast"],
-        typer.Option(help="fast: search until the time limit; not every run finds the same plan."),
+        typer.Option(help="fast: no budget of work: until the time limit, or all is looked at; runs may differ."),
     ] = ("reproducible"),
     schedules: Annotated[
         Literal["named", "synthesised"],

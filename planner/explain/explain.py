@@ -18,7 +18,7 @@ from planner.explain.critical import critical_path
 from planner.explain.documents import Alternative, Binding, Explanation, Share, WhatIf
 from planner.plan.plan import Plan
 from planner.problem.problem import Problem
-from planner.simulate.simulate import simulate
+from planner.simulate.simulate import require_in_range, simulate
 from planner.simulate.timeline import Timeline
 from planner.units import bytes_text, counted, time_text
 
@@ -65,11 +65,12 @@ class _Case:
 
 
 def explain(plan: Plan, problem: Problem) -> Explanation:
-    """Raises ``PriceError`` where the problem cannot price the plan, ``PlanError`` (deadlock, or other work)."""
+    """Raises ``PriceError`` (no price, or a step out of range), ``PlanError`` (deadlock, or other work)."""
     require_same_work(plan, problem)
     costs = ProblemCosts(problem)
     prices = costs.price(plan)
     case = _Case(plan, costs, prices, simulate(plan, prices))
+    require_in_range(case.timeline)
     path = critical_path(plan, prices)
     refused: list[str] = []
     near = list(near_plans(plan, costs, refused))
@@ -88,7 +89,7 @@ def explain(plan: Plan, problem: Problem) -> Explanation:
 
 
 def require_same_work(plan: Plan, problem: Problem, place: str = "") -> None:
-    """Raises ``PlanError`` where the model is another one, or the workload asks for other samples, tokens, precision."""
+    """Raises ``PlanError`` for another model, or where the workload asks for other samples, tokens or precision."""
     if plan.graph.model != problem.profiles[0].model.fingerprint:
         message = "the plan and the profiles are of different models"
         raise PlanError(message, code="model_mismatch", pointer=f"{place}/graph/model")
@@ -110,6 +111,7 @@ def near_plans(plan: Plan, costs: ProblemCosts, refused: list[str]) -> Iterator[
 def _simulated(changed: ChangedPlan, costs: ProblemCosts) -> NearPlan:
     prices = costs.price(changed.plan)
     timeline = simulate(changed.plan, prices)
+    require_in_range(timeline)
     return NearPlan(
         changed.change,
         changed.plan,

@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 from planner.costs.links import Links, message_ns
 from planner.costs.stages import GRADIENT_BYTES
+from planner.errors import PriceError
 from planner.explain.documents import Move
 from planner.plan.plan import Plan
 from planner.problem.cluster import Tier
+from planner.problem.contract import LongestDuration
 from planner.problem.problem import Problem
 
 __all__ = ["move_between"]
@@ -67,6 +69,9 @@ def move_between(old: Plan, new: Plan, problem: Problem) -> Move:
                 moved += size
             else:
                 lost += size
+    if traffic.busiest_ns > LongestDuration:
+        message = f"moving the weights takes {traffic.busiest_ns} ns, expected at most {LongestDuration} ns"
+        raise PriceError(message, code="range", pointer="/move/moving_ns")
     return Move(moved_bytes=moved, from_checkpoint_bytes=lost, moving_ns=traffic.busiest_ns)
 
 

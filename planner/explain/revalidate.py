@@ -18,7 +18,7 @@ from planner.explain.explain import near_plans, require_same_work
 from planner.explain.moving import move_between
 from planner.plan.plan import Plan
 from planner.problem.problem import Problem
-from planner.simulate.simulate import simulate
+from planner.simulate.simulate import require_in_range, simulate
 from planner.units import bytes_text, counted, time_text
 
 __all__ = ["MOST_DRIFT", "SMALLEST_GAIN", "STEPS_LEFT", "Thresholds", "revalidate"]
@@ -78,6 +78,7 @@ def _now(plan: Plan, costs: ProblemCosts) -> _Now:
     except PriceError as error:
         return _Now(None, "not_priced", error.message)
     timeline = simulate(plan, prices)
+    require_in_range(timeline)
     for group, (need, have) in enumerate(zip(timeline.peak_bytes or (), prices.limit_bytes, strict=False)):
         if need > have:
             return _Now(None, "memory", f"group {group} needs {bytes_text(need)}, it has {bytes_text(have)}")

@@ -70,7 +70,7 @@ class Answer(Contract):
 class Failure(Contract):
     """Why a search has no answer."""
 
-    code: Literal["solver_crash", "out_of_memory", "no_plan_in_time", "invalid", "internal"]
+    code: Literal["solver_crash", "out_of_memory", "no_plan_in_time", "invalid", "range", "internal"]
     message: _Message
 
 

@@ -117,7 +117,7 @@ def answered(work: Callable[[], _Found]) -> _Found | Failure:
         code = error.code if error.code in _FAILURES else "internal"
         return Failure(code=code, message=error.message[:_LONGEST_MESSAGE])  # type: ignore[arg-type]
     except PlannerError as error:
-        return Failure(code="invalid", message=error.message[:_LONGEST_MESSAGE])
+        return Failure(code="range" if error.code == "range" else "invalid", message=error.message[:_LONGEST_MESSAGE])
     except Exception as error:  # the border of a process: told to the parent, logged in full
         logger.exception("the search failed")
         return Failure(code="internal", message=f"{type(error).__name__} in the search"[:_LONGEST_MESSAGE])

@@ -10,6 +10,7 @@ from planner.plan.answer import Limit
 from planner.plan.plan import Plan, Prediction, Provenance
 from planner.problem.problem import Problem
 from planner.search.contest import Made
+from planner.simulate.simulate import require_in_range
 
 __all__ = ["Origin", "finished_plan"]
 
@@ -26,7 +27,8 @@ class Origin(NamedTuple):
 
 
 def finished_plan(made: Made, problem: Problem, origin: Origin) -> Plan:
-    """The plan as it leaves the search."""
+    """The plan as it leaves the search. Raises ``PriceError`` (range) where no document can state its step."""
+    require_in_range(made.timeline)
     step_ns = made.timeline.step_ns
     assert origin.bound_ns <= step_ns, f"bound {origin.bound_ns} ns above a step of {step_ns} ns"
     prediction = Prediction(

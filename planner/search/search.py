@@ -20,6 +20,7 @@ from planner.costs.price import ProblemCosts
 from planner.errors import PlanError, SolverError
 from planner.plan.answer import Answer, Limit, Progress, Reason
 from planner.plan.plan import Plan
+from planner.problem.contract import LongestDuration
 from planner.problem.options import Constraints, Family, SearchOptions
 from planner.problem.problem import Problem, check_options
 from planner.search.contest import Contest, Entry, Stopped
@@ -74,10 +75,15 @@ def search(problem: Problem, options: SearchOptions, listener: Listener | None =
     """The best plan, or why nothing fits.
 
     Raises ``ProblemError`` where options and problem do not belong together, ``SolverError`` (no_plan_in_time) where
-    it was stopped before the first plan.
+    it was stopped before the first plan, ``PriceError`` (range) where the best step is longer than a plan can state.
     """
     check_options(problem, options)
     return _Search(problem, options, listener or Listener()).run()
+
+
+def _if_in_range(time_ns: int | None) -> int | None:
+    """None for what no document can state."""
+    return None if time_ns is None or time_ns > LongestDuration else time_ns
 
 
 class _Search:
@@ -205,6 +211,7 @@ class _Search:
         self._spread.run()
         if self._spread.best is not None:
             self._contest.known_ns = self._spread.best.step_ns
+        if self._spread.best is not None and self._spread.best.step_ns <= LongestDuration:
             self._listener.on_incumbent(self._spread_plan("killed"))
         self._phase = "bounds"
 
@@ -270,7 +277,7 @@ class _Search:
     def _on_better(self, entry: Entry) -> None:
         """Hand it out, though not so often that writing and checking takes more than a tenth of the time."""
         now_s = time.monotonic()
-        if now_s >= self._next_sent_s:
+        if now_s >= self._next_sent_s and entry.step_ns <= LongestDuration:
             self._listener.on_incumbent(self._written(entry, "killed"))
             written_s = time.monotonic()
             self._next_sent_s = written_s + max(_SAY_EVERY_S, 10 * (written_s - now_s))
@@ -283,8 +290,8 @@ class _Search:
         has_plan = self._contest.best is not None or self._spread.best is not None
         progress = Progress(
             phase=self._phase,
-            incumbent_ns=self._contest.best_ns if has_plan else None,
-            bound_ns=self._bound_ns if self._spaces else self._spread.bound_ns,
+            incumbent_ns=_if_in_range(self._contest.best_ns if has_plan else None),
+            bound_ns=_if_in_range(self._bound_ns if self._spaces else self._spread.bound_ns),
             candidates_done=self._done,
             candidates_total=len(self._spaces),
         )

@@ -6,31 +6,63 @@ instructions (``planner.simulate.sweep``), the memory walk the peaks.
 
 from itertools import pairwise
 
+import numpy as np
+
 from planner.costs.prices import PlanPrices
-from planner.errors import PlanError
+from planner.errors import PlanError, PriceError
 from planner.plan.dependencies import Dependencies
 from planner.plan.instruction import Instruction
 from planner.plan.plan import Plan
+from planner.problem.contract import LongestDuration
 from planner.schedules.deadlock import deadlock_error
 from planner.simulate.arrays import InstructionArrays, instruction_arrays
 from planner.simulate.compiled import quickest_sweep
 from planner.simulate.memory import peak_bytes
-from planner.simulate.program import make_program
+from planner.simulate.program import Program, make_program
 from planner.simulate.sweep import Sweep, Times
 from planner.simulate.timeline import Event, Timeline
 
-__all__ = ["make_timeline", "simulate"]
+__all__ = ["make_timeline", "require_in_range", "simulate"]
+
+_MOST_TOTAL_NS = 2**62  # of all parts of a step; below it no sum of 64 bits overflows
 
 
 def simulate(plan: Plan, prices: PlanPrices, *, sweep: Sweep | None = None) -> Timeline:
-    """When each instruction runs, the step, and the peak of each group. Raises ``PlanError`` (deadlock).
+    """When each instruction runs, the step, and the peak of each group. Raises ``PlanError`` (deadlock),
+    ``PriceError`` (range) where the step cannot be counted in 64 bits.
 
     ``sweep``: None takes the quickest one that is installed; all give the same.
     """
+    _require_countable(_longest_ns(prices))
     arrays = instruction_arrays(plan, prices)
     program = make_program(plan, arrays, prices)
+    _require_countable(_total_ns(program))
     run = quickest_sweep(program.num_instructions) if sweep is None else sweep
     return make_timeline(plan, arrays, prices, times=run(program))
+
+
+def require_in_range(timeline: Timeline) -> None:
+    """Raises ``PriceError`` (range) where the step is longer than any document can state."""
+    if timeline.step_ns > LongestDuration:
+        message = f"the step takes {timeline.step_ns} ns, expected at most {LongestDuration} ns"
+        raise PriceError(message, code="range", pointer="/prediction/step_ns")
+
+
+def _longest_ns(prices: PlanPrices) -> int:
+    visits = (max(price[:5]) for price in prices.visits.values())
+    borders = (max(price[:2]) for price in prices.borders.values())
+    return max([*visits, *borders, *prices.sum_ns, *prices.update_ns], default=0)
+
+
+def _total_ns(program: Program) -> int:
+    """About what all parts take one after the other; no step is longer."""
+    return int(np.sum(program.duration_ns, dtype=np.float64) + np.sum(program.delay_ns, dtype=np.float64))
+
+
+def _require_countable(time_ns: int) -> None:
+    if time_ns > _MOST_TOTAL_NS:
+        message = f"parts of the step take {time_ns} ns, expected a step of at most {LongestDuration} ns"
+        raise PriceError(message, code="range", pointer="/prediction/step_ns")
 
 
 def make_timeline(plan: Plan, arrays: InstructionArrays, prices: PlanPrices, *, times: Times) -> Timeline:

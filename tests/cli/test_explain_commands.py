@@ -66,3 +66,12 @@ def test_a_plan_of_other_work_is_refused(tmp_path: Path, plan_file: Path, comman
     assert done.code == 6
     assert "error[global_batch]" in done.err
     assert "micro-batches hold 8 samples, expected 16" in done.err
+
+
+@pytest.mark.parametrize("command", ["explain", "revalidate"])
+def test_a_step_out_of_range_is_bad_input(tmp_path: Path, command: str) -> None:
+    long = make_problem(profiles=[make_profile(per_instruction_ns=10**15)])
+    plan = tmp_path / "long.json"
+    plan.write_bytes(document_bytes(two_stage_plan(long)))
+    done = planner(command, plan, *write_problem(tmp_path, long))
+    assert (done.code, "error[range]" in done.err) == (2, True), done.err

@@ -60,6 +60,7 @@ def test_a_circle_is_refused(tmp_path: Path) -> None:
     done = planner("partition", write(tmp_path, LINE | {"reads": [[0, 1], [1, 0]]}))
     assert done.code == 2
     assert "read each other in a circle: 'a' -> 'b' -> 'a'" in done.err
+    assert ".json#/layers/" in done.err
 
 
 def test_another_document_is_refused(tmp_path: Path) -> None:

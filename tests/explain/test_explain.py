@@ -6,7 +6,7 @@ import pytest
 
 from planner.check.structure import check_plan
 from planner.costs.price import price_plan
-from planner.errors import PlanError
+from planner.errors import PlanError, PriceError
 from planner.explain.changes import conditions, plans_near
 from planner.explain.critical import critical_path
 from planner.explain.explain import explain
@@ -185,3 +185,12 @@ def test_a_plan_of_other_work_is_not_explained() -> None:
     with pytest.raises(PlanError, match="hold 8 samples, expected 4") as caught:
         explain(plan, other)
     assert (caught.value.code, caught.value.pointer) == ("global_batch", "/micro_batches")
+
+
+def test_a_step_above_the_longest_duration_is_refused() -> None:
+    """Six visits of 4 x 10^14 ns follow one another: 2.4 x 10^15 ns, no document can state that."""
+    problem = make_problem(profiles=[make_profile(per_instruction_ns=4 * 10**14)])
+    with pytest.raises(PriceError, match="expected at most 1000000000000000 ns") as caught:
+        explain(two_stage_plan(problem), problem)
+    assert caught.value.code == "range"
+    assert str(step_ns(two_stage_plan(problem), problem)) in caught.value.message

@@ -7,7 +7,7 @@ import pytest
 from planner.check.problem import check_against
 from planner.costs.links import message_ns
 from planner.costs.price import price_plan
-from planner.errors import PlanError
+from planner.errors import PlanError, PriceError
 from planner.explain.changes import plans_near
 from planner.explain.moving import move_between
 from planner.explain.revalidate import Thresholds, revalidate
@@ -174,3 +174,20 @@ def test_a_plan_at_hand_that_does_less_work_is_not_a_shorter_one() -> None:
     with pytest.raises(PlanError, match="hold 4 samples, expected 8") as caught:
         revalidate(plan, problem, found=[less])
     assert (caught.value.code, caught.value.pointer) == ("global_batch", "/plans/0/micro_batches")
+
+
+def test_a_step_above_the_longest_duration_is_refused() -> None:
+    problem = make_problem(profiles=[make_profile(per_instruction_ns=10**15)])
+    with pytest.raises(PriceError, match="expected at most 1000000000000000 ns") as caught:
+        revalidate(two_stage_plan(problem), problem)
+    assert caught.value.code == "range"
+
+
+def test_a_move_above_the_longest_duration_is_refused() -> None:
+    """12 bytes a parameter at 1 MB/s: 10^12 parameters take 1.2 x 10^7 s."""
+    problem = uneven(num_params=10**12)
+    slow = make_problem(profiles=problem.profiles, cluster=make_cluster(bytes_per_us=1))
+    plan = two_stage_plan(problem)
+    with pytest.raises(PriceError, match="moving the weights takes") as caught:
+        move_between(plan, near(plan, problem, "layer 1 moves from stage 0 to stage 1"), slow)
+    assert caught.value.code == "range"

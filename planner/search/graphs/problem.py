@@ -15,7 +15,7 @@ from typing import NamedTuple
 import networkx as nx
 
 from planner.errors import Fault, InfeasibleError, ProblemError
-from planner.units import LARGEST_INTEGER
+from planner.units import LARGEST_INTEGER, counted
 
 __all__ = ["DeviceKind", "GraphLayer", "GraphProblem", "checked_order"]
 
@@ -98,13 +98,18 @@ def checked_order(names: Sequence[str], reads: Sequence[tuple[int, int]]) -> tup
     except nx.NetworkXUnfeasible:
         cycle = [edge[0] for edge in nx.find_cycle(graph)]
     shown = " -> ".join(repr(names[number]) for number in (*cycle[:6], cycle[0]))
-    message = f"{len(cycle)} layers read each other in a circle: {shown}, expected none"
+    message = f"{_circle(len(cycle))}: {shown}, expected none"
     raise ProblemError(message, code="graph_cycle", pointer=f"/layers/{cycle[0]}")
 
 
+def _circle(num_layers: int) -> str:
+    return "a layer reads itself" if num_layers == 1 else f"{num_layers} layers read each other in a circle"
+
+
 def _check_layers(problem: GraphProblem) -> None:
+    num_devices = sum(kind.num_devices for kind in problem.kinds)
     if not problem.layers or not any(kind.num_devices > 0 for kind in problem.kinds):
-        found = f"{len(problem.layers)} layers and {sum(kind.num_devices for kind in problem.kinds)} devices"
+        found = f"{counted(len(problem.layers), 'layer')} and {counted(num_devices, 'device')}"
         raise ProblemError(f"found {found}, expected at least one of each", code="kinds", pointer="/kinds")
     seen: dict[str, int] = {}
     for number, layer in enumerate(problem.layers):
@@ -113,7 +118,8 @@ def _check_layers(problem: GraphProblem) -> None:
             message = f"layers {seen[layer.name]} and {number} are both named {layer.name!r}, expected different names"
             raise ProblemError(message, code="layer_repeated", pointer=place)
         if len(layer.times_ns) != len(problem.kinds):
-            message = f"layer {layer.name!r} has {len(layer.times_ns)} times, expected {len(problem.kinds)}, one a kind"
+            found = counted(len(layer.times_ns), "time")
+            message = f"layer {layer.name!r} has {found}, expected {len(problem.kinds)}, one a kind"
             raise ProblemError(message, code="kinds", pointer=place)
         least = min(layer.memory_bytes, layer.transfer_ns, *(time or 0 for time in layer.times_ns))
         if least < 0:
