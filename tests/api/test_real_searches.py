@@ -160,3 +160,12 @@ def steps(
         )
         plan = build_plan(parts, family)
         yield simulate(plan, price_plan(plan, problem)).step_ns
+
+
+def test_a_step_that_no_plan_can_state_fails_with_its_length(real: Running) -> None:
+    long = make_problem(profiles=[make_profile(per_instruction_ns=10**15)])
+    body = make_request(long).model_dump(mode="json")
+    accepted = real.client.post("/v1/plans", json=body, headers=WAIT)
+    found = real.client.get(accepted.headers["Location"]).json()
+    assert (found["state"], found["error"]["code"]) == ("failed", "range"), found
+    assert "expected at most 1000000000000000 ns" in found["error"]["message"]

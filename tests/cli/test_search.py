@@ -18,7 +18,8 @@ from planner.cli.server import Server
 from planner.plan.plan import Plan
 from planner.problem.reading import read_document
 from tests.helpers import service_documents as documents
-from tests.helpers.command import planner
+from tests.helpers.command import planner, write_problem
+from tests.helpers.documents import make_problem, make_profile
 
 ROOT = Path(__file__).parents[2]
 PLANNER = Path(sys.executable).with_name("planner")
@@ -237,3 +238,12 @@ def test_wrong_settings_of_a_service_exit_78(tmp_path: Path, arguments: list[str
     assert done.code == 78
     assert "error[settings]" in done.err
     assert not (tmp_path / "store.sqlite3").exists()
+
+
+def test_a_step_out_of_range_is_bad_input(tmp_path: Path) -> None:
+    """10^15 ns is the longest duration of a document; F and B take that each."""
+    long = make_problem(profiles=[make_profile(per_instruction_ns=10**15)])
+    done = planner("search", *write_problem(tmp_path, long), "--time-limit", "1s")
+    assert done.code == 2, done.err
+    assert "error[range]" in done.err
+    assert "expected at most 1000000000000000 ns" in done.err
