@@ -18,7 +18,7 @@ from tests.helpers.executor_cases import KIND, TOKENS, changed, make_model, make
 from tests.helpers.family_cases import SPLIT_CASES
 from tests.helpers.ranks import Ranks
 
-MODELS = str(Path(__file__).parents[1] / "profiles")
+ROOT = str(Path(__file__).parents[2])
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> ModelProfile:
     options = CaptureOptions(
         num_ranks=1, time_limit_ns=0, device_kind=KIND, lock_folder=tmp_path_factory.mktemp("lock")
     )
-    source = ModelSource(factory="measured_models.py:eight_layers", folder=MODELS)
+    source = ModelSource(factory="tests.profiles.measured_models:eight_layers", folder=ROOT)
     return capture(source, Grid(micro_batch_sizes=(1, 2), sequence_lengths=(TOKENS,)), options)
 
 
