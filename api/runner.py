@@ -82,7 +82,7 @@ class Runner:
             running.watch.stop.set()
 
     def begin_drain(self) -> None:
-        """Claim nothing more, ask the children to end; safe in a signal handler's thread."""
+        """Claim nothing more, ask the children to end. Takes locks: never in a signal handler."""
         self._draining.set()
         for running in list(self._running.values()):
             running.watch.stop.set()

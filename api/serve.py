@@ -3,6 +3,7 @@
 The store is opened, and refused if it must be, before the port is bound.
 """
 
+import asyncio
 import signal
 import socket
 from types import FrameType
@@ -64,14 +65,21 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        logger.info("stopping", signal=signal.Signals(sig).name)
-        self._service.begin_drain()
+        """A signal handler: it may interrupt who holds the lock of the log or of an event, so it takes none itself."""
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True  # and not uvicorn's way, which ends the process by the signal it caught
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._begin_drain, sig)
+
+    def _begin_drain(self, sig: int) -> None:
+        logger.info("stopping", signal=signal.Signals(sig).name)
+        self._service.begin_drain()
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.started:
             ports = [one.getsockname()[1] for server in self.servers for one in server.sockets]
